@@ -259,7 +259,7 @@ class DriverTasks:
             task.restore_progressed(report.changelog_next)
         task.positioned(positions, skipped={}, batch=None if report is None else report.batch)
         if task.shape.foreach_batch:
-            task.goes_on_saying(self._transactions.commits)
+            task.continue_event_times(self._transactions.commits)
             task.noted(self._transactions.commits, self._now_ms())
         task.restored()
 

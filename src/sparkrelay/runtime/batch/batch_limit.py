@@ -1,12 +1,11 @@
-"""How many records a task takes in one micro-batch: fewer after batches that took too long, or too much memory.
+"""The number of records that a task takes in one micro-batch: fewer after batches took too long or too much memory.
 
-The broker aborts a transaction that is open for longer than ``transaction.timeout.ms``. Run again as it was, such a
-batch would be aborted for ever. So each time takes half as many records as the last one had; and if that does not help,
-because the time goes elsewhere, the instance ends with what to do about it.
+The broker aborts a transaction that is open for longer than ``transaction.timeout.ms``. Run again unchanged, such a
+batch would be aborted forever. So each attempt takes half the records of the last one; if that does not help, the
+instance ends with advice.
 
-How many bytes records take shows only once they are fetched. A batch with more than ``max.batch.bytes`` is aborted as
-soon as it has read so many, and runs again with the records that fit. The next ones take no more, but for a try now and
-then.
+The bytes of records are only known once they are fetched. A batch beyond ``max.batch.bytes`` is aborted as soon as it
+has read that many, and runs again with the records that fit. Later batches take no more, except for an occasional try.
 """
 
 from __future__ import annotations
@@ -16,57 +15,41 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import ProducerFencedException, StreamsException
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
+from sparkrelay.runtime.tasks.ranges import count_records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sparkrelay.runtime.batch.batch_runner import BatchOutcome, Ranges
-    from sparkrelay.runtime.tasks.task import Task
-    from sparkrelay.types import TaskId
+    from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+    from sparkrelay.runtime.tasks.task import Work
 
 __all__ = ["BatchLimit"]
 
 log = logging.getLogger(__name__)
 
-#: A batch that took no more than this share of the time may be followed by one of twice the records.
+#: After a batch that took at most this share of the time, the next one may take twice the records.
 _EASY: Final = 0.25
-#: What is left for records that are larger than those before.
+#: The rest is reserved for larger records.
 _FILLED: Final = 0.8
-#: After so many full batches twice as many records may fit.
+#: After this many full batches, twice the records are tried.
 _FULL_BATCHES: Final = 50
 
 
 class BatchLimit:
-    """Decides, from each batch's outcome, how large the next one may be. Does no I/O.
-
-    Args:
-        records: ``max.batch.records``.
-        transaction_timeout_ms: ``transaction.timeout.ms``.
-        tries: how many batches in a row may outlast their transactions.
-    """
+    """Sizes the next batch by the outcome of each; ``tries`` batches in a row may outlast their transactions. Pure."""
 
     def __init__(self, records: int, transaction_timeout_ms: int, tries: int) -> None:
         self._most = records
         self._timeout_ms = transaction_timeout_ms
         self._tries = tries
         self._outlasted = 0
-        #: Records that fit, by the last batch that was too large, and how many full batches there were since.
+        #: Records that fit, by the last batch that was too large, and the full batches since.
         self._fitting = records
         self._full = 0
-        #: Records that a task may take in the next batch.
+        #: Most records of a task in the next batch.
         self.records = records
 
-    def note_batch(self, outcome: BatchOutcome, work: Mapping[TaskId, tuple[Task, Ranges]]) -> None:
-        """Take the outcome of a batch, and have its tasks take fewer records where they took too many bytes.
-
-        Args:
-            outcome: of the batch.
-            work: its tasks, and the ranges that each had.
-
-        Raises:
-            StreamsException: as :meth:`note` does.
-        """
-        taken = {id_: sum(stop - start for start, stop in ranges.values()) for id_, (_, ranges) in work.items()}
+    def note_batch(self, outcome: BatchOutcome, work: Work) -> None:
+        """Record a batch, narrowing tasks that took too many bytes; raises like :meth:`note`."""
+        taken = {id_: count_records(ranges) for id_, (_, ranges) in work.items()}
         free = [id_ for id_, (task, _) in work.items() if not task.attempt.fixed]
         self.note(outcome, max(taken[id_] for id_ in free or work))
         for id_ in free:
@@ -74,14 +57,9 @@ class BatchLimit:
                 work[id_][0].batch_narrowed(self.records)
 
     def note(self, outcome: BatchOutcome, taken: int) -> None:
-        """Take what became of a batch.
+        """Record a batch; ``taken`` is the largest number of records of a task.
 
-        Args:
-            outcome: of the batch.
-            taken: how many records the task had that had the most.
-
-        Raises:
-            StreamsException: batches outlast their transactions however few records they take.
+        Raises StreamsException if batches outlast their transactions however few records they take.
         """
         if self._too_large(outcome, taken):
             return
@@ -105,7 +83,7 @@ class BatchLimit:
                 "task. Raise transaction.timeout.ms (and the broker's transaction.max.timeout.ms, if that is lower), "
                 "lower max.batch.records, or make the pipeline's steps faster"
             ) from fenced[0]
-        # Half of what may be taken would be no less where there was little to take.
+        # With little input, half of the limit would not be less.
         before = min(self.records, taken or self.records)
         self.records = max(1, before // 2)
         log.warning(
@@ -118,7 +96,7 @@ class BatchLimit:
         )
 
     def _too_large(self, outcome: BatchOutcome, taken: int) -> bool:
-        """Take fewer records from now on if a batch was aborted for its bytes; return whether it was."""
+        """Take fewer records if a batch was aborted for its bytes; return whether it was."""
         errors = [error for error in outcome.again.values() if isinstance(error, BatchTooLarge)]
         if not errors:
             return False

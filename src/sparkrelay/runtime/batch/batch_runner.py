@@ -1,9 +1,9 @@
-"""One micro-batch: commands out, one Spark job a wave, reports in, then commit or abort.
+"""One micro-batch: commands out, one Spark job per wave, reports in, then commit or abort.
 
-The driver is the one committer. Workers produce under lent producer ids; nothing they wrote is visible until the
-driver, having all legs' reports, sends offsets and EndTxn. So a task's state, repartition records, outputs and
-offsets become visible together or not at all. Refused: workers that commit, because a transaction may
-end only once every leg that writes in it has reported, which none of them sees.
+Only the driver commits. Workers produce under lent producer ids; nothing they wrote is visible until the driver, with
+all legs' reports, sends offsets and EndTxn. So a task's state, repartition records, outputs and offsets become visible
+together or not at all. Refused: workers that commit, because a transaction may only end after all legs that write in it
+have reported, which no worker sees.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import time
 import uuid
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import (
     CommitFailedException,
@@ -33,84 +32,62 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.batch.commit_checks import CommitChecks
 from sparkrelay.runtime.batch.shown_rows import print_rows
-from sparkrelay.runtime.batch.thread_transactions import TransactionKey
+from sparkrelay.runtime.batch.thread_transactions import TransactionKey, Transactions
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.spark.jobs import ClosedWorkerLent, JobCancelled, JobFailed, TaskFailed
-from sparkrelay.runtime.tasks.ranges import name_tasks, share_out, stops_of
+from sparkrelay.runtime.tasks.ranges import count_records, name_tasks, share_out, stops_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.runtime.batch.batch_functions import BatchFunctions
     from sparkrelay.runtime.batch.failing_records import FailingRecords
     from sparkrelay.runtime.batch.residency import Residency
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs, Wave
     from sparkrelay.runtime.contract.commands import LegReport
     from sparkrelay.runtime.spark.jobs import Jobs
-    from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["SKIPPED_RECORDS", "BatchOutcome", "BatchRunner"]
 
 log = logging.getLogger(__name__)
 
-Ranges = dict["TopicPartition", tuple[int, int]]
-
-#: The directory of a slot in which skipped records wait to be written.
+#: Directory in a slot for skipped records that are yet to be written.
 SKIPPED_RECORDS: Final = "skipped-records"
-#: Who joins waits for it, and may not get a core. But a JVM that starts where others work takes 10 s, and to cancel it
-#: ends its workers: then the first batch would start anew.
+#: A joining thread waits for it, and may not get a core. But a JVM takes 10 s to start on a busy host, and cancelling
+#: ends its workers, so that the first batch starts over.
 _LONGEST_PREWARM_SECONDS = 30.0
-#: A single reader gets half of the bytes: with all of them, the worker of a store alone would have 1.5 GB.
+#: A single reader gets half of the bytes: with all of them, a store's worker alone would use 1.5 GB.
 _LEAST_READERS: Final = 2
-_NO_SOURCES: Final[Mapping[str, int]] = MappingProxyType({})
-#: After the first time it is repeated for so long: Spark's workers take turns, and its JVM is slow with young code.
+#: Repeated this long after the first run: Spark's workers take turns, and the JVM must compile its code.
 _REPEATING_SECONDS = 0.6
 
 
-class Transactions(Protocol):
-    """Lends and ends transactions: :class:`ThreadTransactions`, or what there is where no broker is."""
-
-    def lend(self, keys: Collection[TransactionKey], /) -> Mapping[TransactionKey, ProducerIdentity]:
-        """Return what workers are to write under."""
-
-    def commit(
-        self, offsets: Mapping[TransactionKey, Mapping[TopicPartition, int]], /, *, notes: Mapping[TopicPartition, str]
-    ) -> Mapping[TransactionKey, SparkRelayError | None]:
-        """Commit transactions with their offsets, and what is noted of partitions; return what went wrong."""
-
-    def abort(self, keys: Collection[TransactionKey], /) -> Mapping[TransactionKey, SparkRelayError | None]:
-        """Abort transactions; return what went wrong."""
-
-
 class AnotherTaskFailed(StreamsException):
-    """A task's own work was fine, but the batch it ran in was aborted."""
+    """A task succeeded, but its batch was aborted."""
 
 
 class _SchemaFetched(StreamsException):
-    """The batch had records of schemas that were not known, and are now."""
+    """The batch had records with unknown schemas, which are fetched now."""
 
 
-#: What is no failure of a batch: its steps have not run, or run again with what is known now. None comes for ever.
+#: Not failures of the batch itself: its steps did not run, or run again with new knowledge. None repeats forever.
 _NO_FAILURES: Final = (BatchTooLarge, ClosedWorkerLent, JobCancelled, _SchemaFetched)
 
 
 @dataclass(slots=True)
 class BatchOutcome:
-    """What became of a micro-batch.
+    """Outcome of a micro-batch.
 
     Attributes:
-        committed: tasks whose batch is in.
         reinitialize: tasks to initialize again (unknown outcome, fenced, store out of step), with the reason.
         again: tasks whose batch was aborted and runs again with the same ranges, with the reason.
-        reports: what each leg did.
-        resident: True if it passed through a job that stays.
-        seconds: phase -> seconds.
-        cpu_seconds: of this thread and, if it was resident, of the Python workers.
+        resident: True if it ran in the resident job.
+        cpu_seconds: of this thread and, in the resident job, of the Python workers.
     """
 
     committed: list[TaskId] = field(default_factory=list)
@@ -143,20 +120,10 @@ class BatchRunner:
     ) -> None:
         """Prepare the runner.
 
-        Args:
-            jobs: runs what is run here.
-            transactions: lends and ends those that the tasks are written for in.
-            application_id: the application's.
-            retries: how often a batch that fails by something of its own is tried again.
-            residency: without it every micro-batch has Spark jobs of its own.
-            global_tables: the directory of the process's global tables, which its legs look into.
-            functions: calls those of ``foreachBatch``, where the pipeline has any.
-            skipped_records: a directory of the process's host, of this stream thread alone, for records that are
-                skipped; None where none may be.
-            failing: finds records that make batches fail; None where such a batch ends the instance.
-            checks: of what must hold before a batch is committed; None where nothing can change.
-            max_bytes: ``max.batch.bytes``; 0 for any number.
-            passes_over_lost: True if a batch whose records are gone is to be chosen anew (``on.data.loss=continue``).
+        Without ``residency`` every micro-batch has Spark jobs of its own; without ``failing``, failing records end the
+        instance. ``functions`` are those of ``foreachBatch``. ``skipped_records`` is a directory on the process's host,
+        of this stream thread only; None: no record may be skipped. ``passes_over_lost`` chooses a new batch if records
+        were deleted (``on.data.loss=continue``). ``max_bytes`` is ``max.batch.bytes``; 0: unlimited.
         """
         self._jobs = jobs
         self._residency = residency
@@ -164,9 +131,10 @@ class BatchRunner:
         self._retries = retries
         self._global_tables = global_tables
         self._functions = functions
-        # No former process had a directory of this name.
+        # A name that no earlier process used.
         self._skipped_records = None if skipped_records is None else skipped_records / uuid.uuid4().hex[:12]
         self._failing = failing
+        self._application_id = application_id
         self._checks = checks or CommitChecks(application_id)
         self._passes_over_lost = passes_over_lost
         self._max_bytes = max_bytes
@@ -175,56 +143,41 @@ class BatchRunner:
     def prewarm(
         self, plans: PreparedLegs, over: Callable[[], bool], wanted: Callable[[], bool] = lambda: False
     ) -> None:
-        """Run every leg without a task, so that code is compiled and workers are up before anybody waits for them.
+        """Run every leg without tasks, so that code is compiled and workers are up before they are needed.
 
-        Not only once: the second run takes a twentieth of the first one's time, and the fifth a third of the second's.
-
-        Args:
-            plans: the prepared legs.
-            over: says, on any thread, whether nobody needs it any more: then it is broken off.
-            wanted: says whether there are tasks that wait for it: then it is not repeated.
-
-        Raises:
-            SparkRelayError: it failed, or did not get a core for a while.
+        More than once: the second run takes a twentieth of the first one's time, and the fifth a third of the second's.
+        It is cancelled once ``over()`` returns true on any thread, and not repeated if ``wanted()``: tasks wait. Raises
+        SparkRelayError if it failed, or got no core for a while.
         """
         command = BatchCommand(((),) * self._jobs.spark_partitions, {})
         deadline = time.monotonic() + _LONGEST_PREWARM_SECONDS
+        enough_at: float | None = None
 
         def due() -> bool:
             return over() or time.monotonic() >= deadline
 
-        def ran() -> bool:
-            waves = plans.all_waves()
+        while waves := plans.all_waves():
             for wave in waves:
                 if not due():
                     self._jobs.prewarm(wave.frame, command, due)
-            return bool(waves)
-
-        some = ran()
-        enough_at = time.monotonic() + _REPEATING_SECONDS
-        while some and time.monotonic() < enough_at and not (due() or wanted()):
-            ran()
+            enough_at = enough_at or time.monotonic() + _REPEATING_SECONDS
+            if time.monotonic() >= enough_at or due() or wanted():
+                return
 
     def run(
         self,
         plans: PreparedLegs,
-        work: Mapping[TaskId, tuple[Task, Ranges]],
+        work: Work,
         partitions: Mapping[str, int],
-        sources: Mapping[str, int] = _NO_SOURCES,
+        sources: Mapping[str, int] | None = None,
     ) -> BatchOutcome:
-        """Run one batch for the given tasks and ranges, and end its transactions.
+        """Run one batch, and commit or abort its transactions.
 
-        Args:
-            plans: the prepared legs.
-            work: the tasks, and what each takes.
-            partitions: partition count of each topic that is written.
-            sources: partition count of each source topic whose keys the tasks have state of.
-
-        Raises:
-            SparkRelayError: an error that running again cannot mend, such as a record that does not decode; all
-                transactions are aborted first.
+        ``partitions`` are the partition counts of written topics, ``sources`` those of source topics for whose keys the
+        tasks have state. Errors that a retry cannot fix are raised after all transactions were aborted.
         """
         self._number += 1
+        sources = sources or {}
         outcome = BatchOutcome()
         started, cpu_before = time.perf_counter(), time.thread_time()
         for task, ranges in work.values():
@@ -270,21 +223,19 @@ class BatchRunner:
         return outcome
 
     def rest(self) -> None:
-        """Note that there is nothing to run just now."""
+        """Record that no micro-batch is due."""
         if self._residency is not None:
             self._residency.rest()
 
     def close(self) -> None:
-        """End the job that stays, if there is one. Nothing else outlasts a micro-batch."""
+        """Stop the resident job, if any. Nothing else outlives a micro-batch."""
         if self._residency is not None:
             self._residency.close()
 
-    def _intend(
-        self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome
-    ) -> Mapping[TaskId, tuple[Task, Ranges]]:
-        """Commit what the batches take whose rows must be the same in every try; return the work that is left.
+    def _intend(self, work: Work, outcome: BatchOutcome) -> Work:
+        """Commit the intents of batches whose rows must be the same in every attempt; return the remaining work.
 
-        The offsets stay as they are. Who cannot commit that is initialized again, and finds out what is there.
+        The offsets stay unchanged. Tasks whose commit fails are initialized again, and find out what was committed.
         """
         new = [task for task, _ in work.values() if task.shape.foreach_batch and not task.attempt.intended]
         if not new:
@@ -310,34 +261,33 @@ class BatchRunner:
     def _run_waves(
         self,
         plans: PreparedLegs,
-        work: Mapping[TaskId, tuple[Task, Ranges]],
+        work: Work,
         partitions: Mapping[str, int],
         outcome: BatchOutcome,
         keys: dict[TaskId, TransactionKey],
     ) -> bool:
-        """Run the jobs of a batch; ``keys`` gets the transaction of each task, as soon as it may be written in.
+        """Run the jobs of a batch; ``keys`` gets the transaction of each task before it may be written in.
 
-        Returns:
-            True if records go to topics by their names: old transactions have partitions added by request.
+        Returns True if records are sent by topic name: old transactions have partitions added by request.
         """
-        weights = {id_: sum(end - start for start, end in ranges.values()) for id_, (_, ranges) in work.items()}
+        weights = {id_: count_records(ranges) for id_, (_, ranges) in work.items()}
         inputs = {id_: {partition.topic for partition in ranges} for id_, (_, ranges) in work.items()}
         topics = set().union(*inputs.values())
         residency = self._residency
         if plans.renew({id_.subtopology for id_ in work}, self._jobs.collect) and residency is not None:
-            # The job that stays has the rows in its plan that they were before.
+            # The resident job's plan has the old rows.
             residency.close()
         waves = plans.waves({id_.subtopology for id_ in work}, topics)
         legs = {leg for wave in waves for leg in wave.legs}
         if self._failing is not None and self._failing.searching:
-            # A job that stays does not say what was raised in it.
+            # The resident job does not report exceptions.
             residency = None
         job = None if residency is None else residency.job_for(plans, legs, sum(weights.values()))
         outcome.resident = job is not None
         shares = share_out(weights, self._jobs.spark_partitions if job is None else 1)
-        places = {id_: TransactionKey(id_.subtopology, number) for number, share in enumerate(shares) for id_ in share}
-        lent = self._transactions.lend(set(places.values()))
-        keys |= places
+        chosen = {id_: TransactionKey(id_.subtopology, number) for number, share in enumerate(shares) for id_ in share}
+        lent = self._transactions.lend(set(chosen.values()))
+        keys |= chosen
         sequences: dict[TransactionKey, dict[TopicPartition, int]] = defaultdict(dict)
         for wave in waves:
             max_bytes = self._max_bytes // max(_LEAST_READERS, _readers(wave, shares, inputs))
@@ -362,7 +312,7 @@ class BatchRunner:
                 outcome.cpu_seconds += job.cpu_seconds - before
             outcome.reports += reports
             for report in reports:
-                # Of what several tasks have written to, the last one's is the highest.
+                # Several tasks may have written to a partition; the last one has the highest.
                 known = sequences[keys[report.task]]
                 known.update({p: max(next_, known.get(p, 0)) for p, next_ in report.next_sequences.items()})
             if any(report.error is not None for report in reports):
@@ -373,7 +323,7 @@ class BatchRunner:
 
     def _commit(
         self,
-        work: Mapping[TaskId, tuple[Task, Ranges]],
+        work: Work,
         keys: Mapping[TaskId, TransactionKey],
         outcome: BatchOutcome,
     ) -> None:
@@ -397,15 +347,15 @@ class BatchRunner:
             task.batch_committed(states.get(id_, ()))
             outcome.committed.append(id_)
         if self._failing is not None:
-            taken = {id_: sum(stop - start for start, stop in ranges.values()) for id_, (_, ranges) in work.items()}
+            taken = {id_: count_records(ranges) for id_, (_, ranges) in work.items()}
             self._failing.passed([work[id_][0] for id_ in outcome.committed], taken)
         outcome.seconds["commit"] = time.perf_counter() - started
 
     def _not_committed(self, task: Task, answer: Exception, outcome: BatchOutcome) -> None:
-        """Have a task initialized again; what it finds says whether it was committed, which is unknown.
+        """Initialize a task again, which shows whether the batch was committed; that is unknown here.
 
         Raises:
-            SparkRelayError: the broker refuses its commits again and again, for a reason that does not pass.
+            SparkRelayError: the broker keeps refusing its commits for a lasting reason.
         """
         outcome.reinitialize[task.id] = answer
         lost = isinstance(answer, ProducerFencedException | CommitFailedException)
@@ -413,7 +363,7 @@ class BatchRunner:
             raise answer
 
     def _show(self, plans: PreparedLegs, outcome: BatchOutcome) -> None:
-        """Print what the pipeline shows of what is committed."""
+        """Print the committed rows of ``show()``."""
         shown: dict[str, list[tuple[str | None, ...]]] = {}
         for report in outcome.reports:
             if report.shown and report.task in outcome.committed:
@@ -424,26 +374,23 @@ class BatchRunner:
 
     def _abort(
         self,
-        work: Mapping[TaskId, tuple[Task, Ranges]],
+        work: Work,
         keys: Mapping[TaskId, TransactionKey],
         outcome: BatchOutcome,
         failed: Exception | None,
         broken: Mapping[TaskId, Exception],
     ) -> None:
-        """Abort every transaction of the batch, then decide for each task: initialize again, run again, or give up.
-
-        Tasks without one have written nothing yet.
-        """
+        """Abort all transactions, then decide for each task: initialize again, run again, or give up."""
         errors = self._transactions.abort(sorted(set(keys.values())))
-        # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next shows which.
+        # A fenced instance has not failed: others own some of its tasks by now, and initialization shows which.
         again: tuple[type[Exception], ...] = _NO_FAILURES
-        if self._passes_over_lost and not _any_intended(work):
+        if self._passes_over_lost and not any(task.attempt.intended for task, _ in work.values()):
             again += (OffsetOutOfRangeException,)
         mends = failed is None or isinstance(failed, (ProducerFencedException, *again)) or _worth_another_try(failed)
         bystander = AnotherTaskFailed("another task of the batch failed")
         if not mends and any(errors.values()):
-            # Nor is what a zombie meets: repartition records, say, are deleted once the new owner is done with them.
-            # If it is about those that are still ours, it comes again.
+            # A zombie's errors do not count either: repartition records are deleted once the new owner has read them.
+            # An error of a task that is still ours comes again.
             names = name_tasks(work)
             log.warning("batch %d of %s failed; others may own some of them by now: %s", self._number, names, failed)
             failed, mends = bystander, True
@@ -456,7 +403,7 @@ class BatchRunner:
             task.batch_aborted()
             if isinstance(reason, StoreCorruptedException):
                 if not task.copy_corrupt():
-                    fatal = _rebuilt_in_vain(task, reason)
+                    fatal = _rebuilt_in_vain(self._application_id, task, reason)
                 outcome.reinitialize[id_] = reason
             elif isinstance(reason, StoreFullException):
                 fatal = reason
@@ -464,7 +411,11 @@ class BatchRunner:
                 outcome.reinitialize[id_] = reason
             elif reason is bystander or isinstance(reason, again) or _passes(reason):
                 outcome.again[id_] = reason
-            elif self._expects(reason) or task.failed() > self._retries or not _worth_another_try(reason):
+            elif (
+                (self._failing is not None and self._failing.expects(reason))
+                or task.failed() > self._retries
+                or not _worth_another_try(reason)
+            ):
                 fatal = reason
             elif isinstance(reason, StateStoreException):
                 outcome.reinitialize[id_] = reason
@@ -478,22 +429,19 @@ class BatchRunner:
             }
         for reason in dict.fromkeys(outcome.again.values()):
             if isinstance(reason, BatchTooLarge):
-                # That is no failure, and the next batch's size is logged.
+                # Not a failure, and the next batch's size is logged.
                 continue
             shared = [id_ for id_, its in outcome.again.items() if its is reason]
             log.warning("batch %d of %s failed and runs again: %s", self._number, name_tasks(shared), reason)
 
-    def _expects(self, reason: Exception) -> bool:
-        return self._failing is not None and self._failing.expects(reason)
-
     def _goes_on(
         self,
         fatal: Exception,
-        work: Mapping[TaskId, tuple[Task, Ranges]],
+        work: Work,
         outcome: BatchOutcome,
         broken: Mapping[TaskId, Exception],
     ) -> bool:
-        """Return whether a batch that has failed for good runs again, smaller or without a record."""
+        """Return whether a permanently failed batch runs again, smaller or without a record."""
         if self._failing is None:
             return False
         blamed = {id_ for id_, error in broken.items() if error is fatal} or set(work)
@@ -501,39 +449,30 @@ class BatchRunner:
         return self._failing.failed(fatal, tasks, resident=outcome.resident)
 
 
-def _any_intended(work: Mapping[TaskId, tuple[Task, Ranges]]) -> bool:
-    """Return whether a batch must take the same records in every try."""
-    return any(task.attempt.intended for task, _ in work.values())
-
-
 def _readers(wave: Wave, shares: Iterable[Collection[TaskId]], inputs: Mapping[TaskId, Collection[str]]) -> int:
-    """Return how many Python workers a wave has read records at the same time: one for each leg and Spark partition."""
+    """Return how many Python workers read records at once in a wave: one for each leg and Spark partition."""
     return sum(len({leg for leg, _ in wave.reports({task: inputs[task] for task in share})}) for share in shares)
 
 
 def _require_all(expected: set[tuple[str, TaskId]], reports: Sequence[LegReport]) -> None:
-    """Refuse to take a job for done of which some leg has not said that it did its part for a task.
-
-    Raises:
-        JobFailed: a report is missing: what should have been written may not be there.
-    """
+    """Raise JobFailed if a leg's report is missing: its records may be missing too."""
     if missing := expected - {(report.leg, report.task) for report in reports}:
         names = ", ".join(f"leg {leg} of task {task}" for leg, task in sorted(missing))
         raise JobFailed(f"the Spark job ended without a report from {names}")
 
 
-def _rebuilt_in_vain(task: Task, reason: StoreCorruptedException) -> StreamsException:
+def _rebuilt_in_vain(application: str, task: Task, reason: StoreCorruptedException) -> StreamsException:
     topics = ", ".join(sorted(partition.topic for partition in task.changelogs.values()))
     return StreamsException(
         f"task {task.id}: its state was rebuilt from {topics} and still cannot be used by the batch after "
-        f"{task.position.committed}, so building it once more cannot help: {reason}. If a newer release of SparkRelay "
-        "wrote the changelog, install that one on this instance. If something else wrote to it, or it is damaged, "
-        "start the application over: sparkrelay reset"
+        f"{task.position.committed}, so another rebuild cannot help: {reason}. If a newer release of SparkRelay wrote "
+        "the changelog, install it on this instance. If something else wrote to it, or it is damaged, start the "
+        f"application over: sparkrelay reset --application-id {application} ..."
     )
 
 
 def _passes(error: Exception) -> bool:
-    """Return whether broker or registry are to blame: these are waited out, however often the batch is tried."""
+    """Return whether the broker or registry failed temporarily: retried without limit."""
     return isinstance(error, KafkaException | SchemaRegistryException) and error.retriable
 
 
@@ -542,7 +481,7 @@ def _worth_another_try(error: Exception) -> bool:
 
 
 def _learned(plans: PreparedLegs, error: UnknownSchemaException) -> SparkRelayError:
-    """Have the schemas fetched that a batch's records were written by; return why the batch ends."""
+    """Fetch the unknown schemas of a batch's records; return why the batch ends."""
     try:
         plans.learn([int(number) for number in error.schema_ids.split(",")])
     except SparkRelayError as refused:

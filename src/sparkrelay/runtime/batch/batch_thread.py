@@ -1,7 +1,7 @@
-"""The batch thread: looks for input, runs a micro-batch, commits, and so on, while the stream thread serves the group.
+"""The batch thread: checks for input, runs and commits micro-batches, while the stream thread serves the group.
 
-So a long batch never keeps a member from polling, and tasks that stay go on working through a rebalance. It owns its
-own connections; what it shares with the stream thread is :class:`~sparkrelay.runtime.tasks.in_service.InService`.
+So a long batch never keeps a member from polling, and staying tasks keep working through a rebalance. It owns its
+connections, and shares :class:`~sparkrelay.runtime.tasks.in_service.InService` with the stream thread.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner, Ranges
+    from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner
     from sparkrelay.runtime.batch.failing_records import FailingRecords
     from sparkrelay.runtime.batch.progress import ThreadProgress
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.tasks.in_service import InService
-    from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.types import TaskId, TopicPartition
 
@@ -50,19 +50,19 @@ __all__ = ["BatchThread"]
 
 log = logging.getLogger(__name__)
 
-#: First pause after brokers have said that there is input and none was found; it doubles up to the longest one.
+#: First pause after brokers reported input that was not found; it doubles up to the longest.
 _SHORTEST_PAUSE = 0.002
 _LONGEST_PAUSE = 0.1
 _SHORTEST_WAIT = 5.0
-#: Partitions that a source topic gets are noticed within this.
+#: New partitions of source topics are noticed within this.
 _SOURCES_SECONDS = 5.0
 _SHORTEST_RETRY = 0.5
 _SHORTEST_BACKOFF = 0.1
-#: One expensive micro-batch, as the first one with young code, holds the next one up for no longer.
+#: An expensive micro-batch, such as the first one, delays the next one no longer.
 _LONGEST_SPACING = 0.1
-#: A broker that is back is noticed within this.
+#: A recovered broker is noticed within this.
 _LONGEST_BACKOFF = 5.0
-#: Without a micro-batch all that the thread does can be broken off.
+#: Everything but micro-batches can be interrupted.
 _LONGEST_LEAVE = 60.0
 
 
@@ -82,7 +82,7 @@ class BatchThread:
         prewarm: bool = True,
         failing: FailingRecords | None = None,
     ) -> None:
-        """Prepare the thread; ``topics`` is its own: it may wait for the broker on it. ``failing`` is the runner's."""
+        """Prepare the thread, which owns ``topics`` and may wait on it; ``failing`` is the runner's."""
         self._name = name
         self._config = config
         self._in_service = in_service
@@ -93,24 +93,23 @@ class BatchThread:
         self._progress = progress
         in_service.on_news = topics.wakeup
         self._vain = Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE, jitter=0)
-        #: True if brokers have said that there is input, and no micro-batch has begun since.
+        #: True if brokers reported input, and no micro-batch has begun since.
         self._woken = False
         self._looks = Looks()
         #: ``InService.news_seen`` at the last reset of the looks.
         self._reset_at = -1
-        #: True until a turn has found nothing to do.
+        #: True until a turn finds nothing to do.
         self._ran = True
         self._backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
-        #: Seconds to wait for the inputs' ends: short, so that a silent broker is soon reported, longer for a slow one.
+        #: Timeout for listing ends: short, to report a silent broker soon; it grows for a slow one.
         self._longest_look = self._shortest_wait = min(_SHORTEST_WAIT, config.default_api_timeout_ms / 1000)
         self._limit = BatchLimit(config.max_batch_records, config.transaction_timeout_ms, config.max_batch_retries)
         self._upstream = Upstream(topics)
         self._retention = RetentionWatch(topics.retention_ms)
-        #: When source topics are to be looked at again.
         self._sources_due = 0.0
         #: When the next micro-batch may start.
         self._due = 0.0
-        #: Failed batches in a row after which a topic was not there.
+        #: Consecutive failed batches with a missing topic.
         self._without_topics = 0
         self._failure: Exception | None = None
         self._prewarmed = threading.Event()
@@ -123,20 +122,16 @@ class BatchThread:
         self._thread.start()
 
     def wait_prewarmed(self, seconds: float) -> bool:
-        """Wait until the legs have run once without a task, or cannot; return False if that takes longer."""
+        """Wait until the legs ran once without tasks, or cannot; return False on timeout."""
         return self._prewarmed.wait(seconds)
 
     def ask_to_end(self) -> None:
-        """Let the thread end after its current micro-batch; a look for input, or the prewarm, is broken off."""
+        """End the thread after its micro-batch; checks for input and the prewarm are interrupted."""
         self._in_service.end()
         self._topics.interrupt()
 
     def stop(self) -> None:
-        """Wait for the thread's end.
-
-        Raises:
-            StreamsException: it does not come: Spark has not ended a prewarm that was cancelled, say.
-        """
+        """End the thread and wait for it; raise StreamsException if it hangs, as in an uncancellable prewarm."""
         self.ask_to_end()
         if self._thread.ident is None:
             return
@@ -148,7 +143,7 @@ class BatchThread:
             )
 
     def check(self) -> None:
-        """Raise what ended the thread, if something did."""
+        """Raise the error that ended the thread, if any."""
         if self._failure is not None:
             raise self._failure
 
@@ -166,7 +161,6 @@ class BatchThread:
             self._batches.close()
 
     def _prewarm(self) -> None:
-        """Have Spark compile the legs and start its Python workers before there is a task that would wait for it."""
         try:
             self._batches.prewarm(
                 self._plans, over=lambda: self._in_service.ended, wanted=lambda: self._in_service.has_tasks
@@ -180,7 +174,7 @@ class BatchThread:
 
     def _turn(self) -> None:
         if self._in_service.idle:
-            # Nobody knows for how long; its workers hold stores open that others may want to remove.
+            # The workers hold stores open that others may want to remove.
             self._batches.close()
         tasks = self._in_service.look()
         if not tasks:
@@ -207,7 +201,7 @@ class BatchThread:
             if not error.retriable:
                 raise
             for task in tasks:
-                task.inputs_unknown(time.monotonic())
+                task.times.inputs_unknown(time.monotonic())
             self._looks.invalidate()
             pause = self._wait_for_broker(error)
         finally:
@@ -222,28 +216,24 @@ class BatchThread:
         return pause
 
     def _next_pause(self, tasks: list[Task]) -> float:
-        """Return for how many seconds to rest after a micro-batch."""
+        """Return how long to pause after a micro-batch, in seconds."""
         self._woken = False
         self._vain.reset()
-        # Where a record is looked for, batches fail as they should.
+        # While a failing record is searched for, failures are expected.
         tries = 0 if self._failing is not None and self._failing.searching else _tries(tasks)
-        # A failed batch waits before it runs again: new Python workers, say, take a while to start.
+        # New Python workers take a while to start.
         retry = Backoff(_SHORTEST_RETRY, _LONGEST_BACKOFF, jitter=0, failures=tries - 1)
         return max(retry.next() if tries else 0.0, self._due - time.monotonic(), 0.0)
 
     def _await_input(self, tasks: list[Task]) -> float:
-        """Wait until brokers have something for the tasks; return for how many seconds to rest as well.
-
-        Raises:
-            KafkaException: the wait was broken off, or the client is closed.
-        """
+        """Wait until brokers report input; return how long to pause after that. Raises KafkaException."""
         rest = self._due - time.monotonic()
         if rest > 0:
             return rest
         self._batches.rest()
         self._look_at_sources()
         if self._woken:
-            # In vain: a partition's leader is just moving, say.
+            # No input was found: a partition's leader is moving, say.
             self._in_service.rest(self._vain.next())
         else:
             self._vain.reset()
@@ -259,7 +249,7 @@ class BatchThread:
         return 0.0
 
     def _batch(self, tasks: list[Task]) -> BatchOutcome | None:
-        """Run a micro-batch if there is input and it is time for one."""
+        """Run a micro-batch if it is due and there is input."""
         now = time.monotonic()
         if now < self._due or self._looks.seconds_to_wait(now, time.time() * 1000) > 0:
             return None
@@ -281,8 +271,8 @@ class BatchThread:
         self._retention.note(outcome.reports)
         return outcome
 
-    def _sources_of_state(self, work: dict[TaskId, tuple[Task, Ranges]]) -> dict[str, int]:
-        """Return the source topics of tasks that have state of keys, each with as many partitions as it is to have."""
+    def _sources_of_state(self, work: Work) -> dict[str, int]:
+        """Return the source topics of tasks with state, with their assigned partition counts."""
         known = self._in_service.source_partitions
         read = {p.topic for task, _ in work.values() if task.directory is not None for p in task.inputs}
         return {topic: known[topic] for topic in sorted(read) if topic in known}
@@ -290,17 +280,14 @@ class BatchThread:
     def _spacing(self, outcome: BatchOutcome) -> float:
         """Return for how many seconds a micro-batch may use up this thread's share of a core.
 
-        One that had a Spark job of its own comes of a backlog: that is worked off as fast as it can be.
+        One with its own Spark job works off a backlog, as fast as possible.
         """
         if not outcome.resident:
             return 0.0
         return min(outcome.cpu_seconds * 100 / self._config.batch_cpu_percent, _LONGEST_SPACING)
 
     def _all_lost(self, tasks: list[Task]) -> OffsetOutOfRangeException | None:
-        """Return the error that names all partitions of the tasks whose next records were deleted, if any.
-
-        A worker names only the first one that it finds.
-        """
+        """Return the error that names all partitions with deleted next records; workers only name the first."""
         positions = {p: task.position.offsets[p] for task in tasks for p in task.inputs if p in task.position.offsets}
         try:
             first = self._topics.offsets(dict.fromkeys(positions, EARLIEST), timeout=self._longest_look)
@@ -310,11 +297,7 @@ class BatchThread:
         return deleted_records(self._config.application_id, positions, first)
 
     def _pass_over_lost(self, tasks: list[Task], again: Mapping[TaskId, Exception]) -> None:
-        """Have tasks whose next records were deleted go on at the first ones that are left, if that is why they failed.
-
-        Raises:
-            OffsetOutOfRangeException: the records that were not found are there.
-        """
+        """Move tasks that failed for deleted records to the first ones left; raise if none were deleted."""
         lost = [task for task in tasks if isinstance(again.get(task.id), OffsetOutOfRangeException)]
         if not lost:
             return
@@ -326,7 +309,7 @@ class BatchThread:
                 if first[partition] <= at:
                     continue
                 log.warning(
-                    "%s: the records %d to %d were deleted before task %s has read them; it continues at %d "
+                    "%s: the records %d to %d were deleted before task %s read them; it continues at %d "
                     "(on.data.loss=continue)",
                     partition,
                     at,
@@ -341,12 +324,12 @@ class BatchThread:
         self._progress.counters.lost(passed)
 
     def _look_at_topics(self, tasks: list[Task]) -> None:
-        """See whether a batch failed because a topic is gone, was replaced, or has fewer partitions than it had."""
+        """Check whether a batch failed because a topic was deleted, replaced, or lost partitions."""
         try:
             self._in_service.sink_partitions = self._topics.layout().sink_partitions
             self._require_same_topics(tasks)
         except UnknownTopicException as error:
-            # A broker that has just come back may not know its topics for a moment.
+            # A restarted broker may not know its topics for a moment.
             self._without_topics += 1
             if self._without_topics > self._config.max_batch_retries:
                 raise
@@ -355,29 +338,25 @@ class BatchThread:
             self._without_topics = 0
 
     def _require_same_topics(self, tasks: list[Task]) -> None:
-        """Make sure that the source topics are those that the tasks began with.
-
-        Raises:
-            StreamsException: one was deleted and created again.
-        """
+        """Raise StreamsException if a source topic was deleted and created again."""
         ids = self._topics.ids({topic for task in tasks for topic in task.position.topic_ids})
         for task in tasks:
             if replaced := replaced_topics(task.position.topic_ids, ids):
                 application, stateful = self._config.application_id, task.directory is not None
                 raise replaced_topic(application, task.id, replaced, stateful=stateful)
 
-    def _choose(self, tasks: list[Task]) -> dict[TaskId, tuple[Task, Ranges]]:
-        """Decide each task's ranges: an unfinished batch runs again as it was, else what is new."""
+    def _choose(self, tasks: list[Task]) -> Work:
+        """Choose each task's ranges: those of an unfinished batch, or new input."""
         now = time.monotonic()
-        named = self._looks.with_news(now)
-        tasks, said = named or (tasks, {})
-        inputs = [] if named else [partition for task in tasks for partition in task.inputs]
-        # As of now: a task that leaves meanwhile may be initialized again, further on than the ends listed here.
+        reported = self._looks.with_news(now)
+        tasks, reported_ends = reported or (tasks, {})
+        inputs = [] if reported else [partition for task in tasks for partition in task.inputs]
+        # As of now: a task that leaves meanwhile may be initialized again, beyond the ends listed here.
         positions = {task.id: task.position.offsets for task in tasks}
-        ends = {**self._list_ends(tasks, positions, inputs), **said}
-        if named is None:
+        ends = {**self._list_ends(tasks, positions, inputs), **reported_ends}
+        if reported is None:
             self._looks.on_all_checked(now)
-        work: dict[TaskId, tuple[Task, Ranges]] = {}
+        work: Work = {}
         limit = self._limit.records if self._failing is None else self._failing.limited(self._limit.records)
         clock_ms = int(time.time() * 1000)
         for task in tasks:
@@ -387,7 +366,7 @@ class BatchThread:
         if self._failing is not None:
             work = self._failing.chosen(work)
         self._looks.on_planned(tasks, ends, work)
-        self._progress.lags(tasks, ends, these_alone=named is None)
+        self._progress.lags(tasks, ends, these_alone=reported is None)
         self._look_at_sources()
         return work
 
@@ -397,7 +376,7 @@ class BatchThread:
         positions: Mapping[TaskId, Mapping[TopicPartition, int]],
         inputs: Sequence[TopicPartition],
     ) -> dict[TopicPartition, int]:
-        """Return where inputs of tasks end, and where their changelogs do, as far as that is to be listed again."""
+        """List the ends of inputs and, where due, of changelogs."""
         wanted = [*inputs, *self._looks.changelogs_due(tasks, time.monotonic())]
         try:
             upstream = self._upstream.ask(
@@ -406,21 +385,21 @@ class BatchThread:
             ends = self._topics.end_offsets(wanted, timeout=self._longest_look)
             self._upstream.limit(tasks, upstream, timeout=self._longest_look)
         except UnknownTopicException as error:
-            # A broker that has just come back may not know its topics for a moment.
+            # A restarted broker may not know its topics for a moment.
             text = TopicNames(self._config.application_id).explain(error)
             if self._longest_look >= self._config.default_api_timeout_ms / 1000:
                 raise UnknownTopicException(text) from error
             raise TimeoutException(text) from error
         self._longest_look = self._shortest_wait
         try:
-            require_inputs(positions, ends)
+            require_inputs(self._config.application_id, positions, ends)
         except StreamsException:
             self._require_same_topics(tasks)
             raise
         return ends
 
     def _look_at_sources(self) -> None:
-        """See, now and then, whether a source topic has more partitions than were shared out: nobody reads those."""
+        """Check now and then whether a source topic has partitions that nobody reads yet."""
         now = time.monotonic()
         if now < self._sources_due:
             return
@@ -434,8 +413,8 @@ class BatchThread:
         unread = f"source topic {', '.join(grown)}" if grown else None
         if unread is not None and unread != self._progress.unread:
             log.warning(
-                "%s: %s; asking for a rebalance. It refuses them where a store or a repartition topic depends on the "
-                "number of partitions, and else takes them up",
+                "%s: %s; asking for a rebalance. It refuses them if a store or a repartition topic depends on the "
+                "number of partitions, and assigns them otherwise",
                 self._name,
                 unread,
             )
@@ -443,5 +422,5 @@ class BatchThread:
 
 
 def _tries(tasks: list[Task]) -> int:
-    """Return how often the batch that is to run again was tried."""
+    """Return how often the unfinished batch was tried."""
     return max((task.attempt.tries for task in tasks if task.attempt.ranges), default=0)

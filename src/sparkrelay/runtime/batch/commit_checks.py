@@ -1,7 +1,7 @@
-"""What must hold before a micro-batch is committed: its topics are still those by which the work was shared out.
+"""Checks before a micro-batch is committed: its topics are those that the work was assigned by.
 
-Partitions that a source topic gets send keys to tasks without their state. A changelog that is created again lacks the
-rows of the local state, and the next records would make it look complete.
+New partitions of a source topic send keys to tasks without their state. A changelog that was created again lacks the
+rows of the local state, and further records would make it look complete.
 """
 
 from __future__ import annotations
@@ -21,19 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitChecks"]
 
-#: A broker that is alive answers at once; the question was asked before the job.
+#: Brokers were asked before the job, and answer at once.
 _PARTITIONS_SECONDS: Final = 10.0
 
 
 class CommitChecks:
-    """Asks brokers. Belongs to the batch thread.
-
-    Args:
-        application_id: whose topics.
-        new_partitions: asks whether source topics have grown; None where none can.
-        topic_ids: asks for the ids of topics; None where none can be replaced.
-        writes_by_id: returns whether all brokers take records for a topic by its id.
-    """
+    """Asks brokers (None: nothing can change). Belongs to the batch thread."""
 
     def __init__(
         self,
@@ -49,39 +42,25 @@ class CommitChecks:
         self._writes_by_id = writes_by_id
 
     def begin(self, sources: Mapping[str, int]) -> None:
-        """Have brokers look, while the job runs, for new partitions.
-
-        Args:
-            sources: partition count of each source topic whose keys the tasks have state of.
-        """
+        """Ask brokers, while the job runs, for new partitions of these source topics (with expected counts)."""
         if self._new_partitions is not None and sources:
             self._new_partitions.ask(sources)
 
     def require(self, tasks: Collection[Task], sources: Mapping[str, int], *, by_name: bool = False) -> None:
-        """Make sure, once the batch has written its records, that it may be committed.
+        """Check that a batch may be committed once its records are written; ``by_name``: not by topic ids.
 
-        Args:
-            tasks: that it is of.
-            sources: as for :meth:`begin`.
-            by_name: True if its records went to topics by their names, as they must with old transactions.
-
-        Raises:
-            StreamsException: a source topic has more partitions, or a changelog was deleted and created again.
-            TimeoutException: no broker says whether that is so.
+        Raises StreamsException if a source topic has more partitions, or a changelog was deleted and created again, and
+        TimeoutException if no broker answers, or a changelog does not exist now.
         """
         self._require_partitions(sources)
         if by_name or not self._writes_by_id():
             self.require_changelogs(tasks)
 
     def require_changelogs(self, tasks: Collection[Task]) -> None:
-        """Make sure that the changelogs are still those that have the state of the tasks.
+        """Check that changelogs have not been replaced; raises like :meth:`require`.
 
-        Once the batch has written its records: if the ids are the same, the records are in the old topics. Brokers
-        that take records by the id of a topic refuse the others themselves.
-
-        Raises:
-            StreamsException: one was deleted and created again.
-            TimeoutException: one does not exist now; the next look for input waits for it.
+        Run after the records are written: with unchanged ids, they are in the old topics. Brokers that accept records
+        by topic id refuse the others themselves.
         """
         topics = sorted({topic for task in tasks for topic in task.changelog_ids})
         if self._topic_ids is None or not topics:
@@ -94,8 +73,8 @@ class CommitChecks:
             raise TimeoutException(f"changelog {', '.join(map(repr, missing))} does not exist now; it is waited for")
 
     def _require_partitions(self, sources: Mapping[str, int]) -> None:
-        # Brokers were asked when all records of the batch had been written. So what a producer knew when it chose the
-        # partition of one of them shows in an answer.
+        # The answers are from after all records were written, so they include what producers knew when they chose
+        # partitions.
         if self._new_partitions is None or not sources:
             return
         if grown := self._new_partitions.found(_PARTITIONS_SECONDS):

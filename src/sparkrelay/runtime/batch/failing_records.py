@@ -1,10 +1,10 @@
-"""Finds the record that makes micro-batches fail, so that the pipeline can go on without it (KIP-1033, KIP-1034).
+"""Finds the record that makes micro-batches fail, so that the pipeline can continue without it (KIP-1033, KIP-1034).
 
-A Spark job that fails says what was raised, and not by which record: user code is not wrapped for that. So the batch is
-halved until one record is left; what passes meanwhile is committed. About 2 log2(n) jobs lead there. Where several
-tasks have one record each, they run one by one. A record that fails twice alone is left out, or once where another one
-has failed in the same way before; the batches grow again from there, twice as large with each that passes. A batch that
-fails without the record as well ends the instance: it would fail for ever.
+A failed Spark job reports the exception, but not the record, because user code is not wrapped. So the batch is halved
+until one record is left; batches that pass meanwhile are committed. This takes about 2 log2(n) jobs. If several tasks
+have one record each, they run one by one. A record that fails twice alone is left out, or once if another one was left
+out for the same exception; then the batches double again. A batch that fails even without the record ends the instance:
+it would fail forever.
 """
 
 from __future__ import annotations
@@ -21,48 +21,47 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.contract.commands import LeftOut
 from sparkrelay.runtime.spark.jobs import JobFailed, UserCodeFailed
+from sparkrelay.runtime.tasks.ranges import count_records
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.tasks.task import Ranges, Task
+    from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["FailingRecords"]
 
 log = logging.getLogger(__name__)
 
-#: What is raised if something cannot be written that comes of a record: other records can.
+#: Raised if the output of a record cannot be written; other records are not affected.
 _NOT_WRITABLE: Final = (SerializationException, RecordTooLargeException, RecordRefusedException)
 
 
 class FailingRecords:
-    """What is known of the record that makes micro-batches fail. Pure; the batch thread owns it.
+    """The search for a failing record. Pure; the batch thread owns it.
 
-    Args:
-        processing: True to leave out records that make a step fail.
-        production: True to leave out records of which something comes that cannot be written.
-        most: ``max.batch.records``.
+    ``processing`` and ``production`` choose whether to leave out records for which a step fails, or whose output cannot
+    be written; ``most`` is ``max.batch.records``.
     """
 
     def __init__(self, *, processing: bool, production: bool, most: int) -> None:
         self._processing = processing
         self._production = production
         self._most = most
-        #: Records that a task may take in the next batch, while one is looked for.
+        #: Most records of a task in the next batch, while searching.
         self._records: int | None = None
-        #: It is among so many, the next ones of some task; 0 if nothing is known of the next ones.
+        #: The failing record is among this many next records of a task; 0 if unknown.
         self._within = 0
         self._one_by_one = False
-        #: It has failed alone once.
+        #: A record that failed alone once.
         self._suspect: tuple[TopicPartition, int] | None = None
-        #: The exceptions for which records were left out.
+        #: Exceptions for which records were left out.
         self._known: set[str] = set()
 
     @classmethod
     def of(cls, config: StreamsConfig) -> FailingRecords | None:
-        """Return what an instance needs; None if each such record is to end it."""
+        """Return the search for an instance; None if failing records end it."""
         processing, production = (
             handler == CONTINUE
             for handler in (config.processing_exception_handler, config.production_exception_handler)
@@ -73,38 +72,33 @@ class FailingRecords:
 
     @property
     def searching(self) -> bool:
-        """True while batches are smaller than they might be."""
+        """True while batches are limited."""
         return self._records is not None
 
     def limited(self, records: int) -> int:
-        """Return how many records a task may take in a new batch, of so many."""
+        """Return how many of these records a task may take in a new batch."""
         return records if self._records is None else min(records, self._records)
 
-    def chosen(self, work: Mapping[TaskId, tuple[Task, Ranges]]) -> dict[TaskId, tuple[Task, Ranges]]:
-        """Return what of the work is run now: one task, where they run one by one."""
+    def chosen(self, work: Work) -> Work:
+        """Return the work to run now: a single task if they run one by one."""
         if self._one_by_one:
-            unfinished = [id_ for id_, (task, _) in work.items() if task.attempt.ranges is not None]
-            if unfinished:
-                return {unfinished[0]: work[unfinished[0]]}
+            for id_, (task, ranges) in work.items():
+                if task.attempt.ranges is not None:
+                    return {id_: (task, ranges)}
             self._one_by_one = False
-        return dict(work)
+        return work
 
     def expects(self, error: Exception) -> bool:
-        """Return whether a batch that fails so is one of those by which a record is found: it is not tried again."""
+        """Return whether this failure belongs to the search, so that the batch is not retried."""
         return self.searching and self._meant(error)
 
     def failed(self, error: Exception, tasks: Collection[Task], *, resident: bool) -> bool:
-        """Take it that a batch has failed for good; return True if it is to run again, smaller or without a record.
+        """Handle a permanent failure of tasks; return True to run the batch again, smaller or without a record.
 
-        Args:
-            error: what has failed it.
-            tasks: those that may be to blame. Their transactions are aborted.
-            resident: True if it passed through a job that stays, which does not say what was raised.
-
-        Raises:
-            StreamsException: the record is left out already: its letter is too large for the dead letter topic, say.
+        The resident job does not report exceptions. Raises StreamsException if the record was already left out: its
+        dead letter is too large, say.
         """
-        counts = {task.id: sum(stop - start for start, stop in (task.attempt.ranges or {}).values()) for task in tasks}
+        counts = {task.id: count_records(task.attempt.ranges or {}) for task in tasks}
         most = max(counts.values(), default=0)
         if not most:
             return False
@@ -115,12 +109,12 @@ class FailingRecords:
         else:
             return False
         for task in tasks:
-            # What has nothing to do with records may fail meanwhile, too, and is tried again as often as ever.
+            # Failures unrelated to records keep their full number of retries.
             task.attempt.failures = 0
         return True
 
     def _narrow(self, error: Exception, tasks: Collection[Task], counts: Mapping[TaskId, int]) -> None:
-        """Have the batch run again with fewer records, or without one."""
+        """Run the batch again with fewer records, or without one."""
         most = max(counts.values())
         suspects = [task for task in tasks if counts[task.id]]
         if most > 1:
@@ -136,13 +130,13 @@ class FailingRecords:
             self._failed_alone(error, suspects[0])
 
     def passed(self, tasks: Collection[Task], counts: Mapping[TaskId, int]) -> None:
-        """Take it that a batch of those tasks was committed; ``counts`` says how many records each has taken."""
+        """Record a committed batch; ``counts`` are the records that each task took."""
         if self._records is None or self._one_by_one:
             return
         self._suspect = None
         most = max((counts[task.id] for task in tasks), default=0)
         self._within = max(0, self._within - most)
-        # One that was not full has taken all that there was.
+        # A batch below the limit took all input.
         ended = not self._within and (most < self._records or self._records * 2 >= self._most)
         self._records = None if ended else max(1, self._within // 2) if self._within else self._records * 2
 

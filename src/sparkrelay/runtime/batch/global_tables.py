@@ -1,9 +1,9 @@
-"""Global tables of one process: a copy of each whole topic, which no task owns and every task looks into.
+"""Global tables of one process: copies of whole topics that belong to no task, for lookups by all tasks.
 
-A global table is kept by a task of the process's own: the ordinary leg, micro-batch by micro-batch, on one store that
-takes the records of all partitions. It differs from the tasks of the group in what a commit is. Nothing but the store
-says what it has read, so a batch is committed once its leg has reported: no transaction, no offsets of the group, and
-no changelog, as the topic has everything. A copy that cannot be used is therefore never repaired but read anew.
+A global table is maintained by a task of the process: an ordinary leg, in micro-batches, on one store that takes the
+records of all partitions. Only its commits differ from those of the group's tasks. Only the store knows what was read,
+so a batch is committed once its leg has reported: no transaction, no group offsets, and no changelog, as the topic has
+everything. An unusable copy is therefore never repaired but read again.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ __all__ = ["GLOBAL_TABLES", "GlobalTables"]
 
 log = logging.getLogger(__name__)
 
-#: In a slot: the directory with a directory for each global table; ``global`` in Kafka Streams' ``state.dir``, too.
+#: Directory in a slot for the global tables' directories; named as in Kafka Streams' ``state.dir``.
 GLOBAL_TABLES: Final = "global"
 _CLOSE_SECONDS: Final = 60.0
-#: How long a job reads a copy that was not closed.
+#: How long a job verifies a copy that was not closed.
 _READING_SECONDS: Final = 1.0
 
 
 class TopicOffsets(Protocol):
-    """What is asked of a cluster: ``Topics``, or what the test driver has in its place."""
+    """What is asked of a cluster: ``Topics``, or a stand-in of the test driver."""
 
     def partition_counts(self, topics: Collection[str], /) -> Mapping[str, int]:
-        """Return the partition counts of those topics that there are."""
+        """Return the partition counts of existing topics."""
 
     def ids(self, topics: Collection[str], /) -> Mapping[str, str]:
-        """Return the topics' ids, as far as they have some."""
+        """Return the known ids of topics."""
 
     def offsets(self, wanted: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
         """Return offsets for EARLIEST or LATEST (read_committed)."""
 
 
 class _NoTransactions:
-    """For batches that have nothing to commit but what their store has."""
+    """For batches that only commit to their store."""
 
     def lend(self, keys: Collection[TransactionKey]) -> dict[TransactionKey, ProducerIdentity]:
         return dict.fromkeys(keys, ProducerIdentity("", 0, 0))
@@ -96,16 +96,7 @@ class GlobalTables:
         home: Path,
         topics: TopicOffsets,
     ) -> None:
-        """Take what the tables are made with.
-
-        Args:
-            config: the instance's settings.
-            legs: one a table.
-            plans: the same, prepared.
-            jobs: runs them where the process is.
-            home: the directory that holds a directory for each table.
-            topics: asks the cluster.
-        """
+        """Prepare; ``legs`` has one leg per table, and ``home`` will have a directory for each."""
         self._config = config
         self._legs = {TaskId(leg.subtopology, 0): leg for leg in legs}
         self._plans = plans
@@ -121,39 +112,38 @@ class GlobalTables:
         )
         self._limit = BatchLimit(config.max_batch_records, config.transaction_timeout_ms, config.max_batch_retries)
         self._tasks: dict[TaskId, Task] = {}
-        #: Tables of which no batch is in yet since they were opened.
+        #: Tables without a committed batch since they were opened.
         self._unproven: set[TaskId] = set()
-        #: Tables that were made anew since then.
+        #: Tables rebuilt since then.
         self._renewed: set[TaskId] = set()
-        #: Where every partition ended when its table was opened.
+        #: The end of each partition when its table was opened.
         self._goal: dict[TopicPartition, int] = {}
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """Where each partition is read next."""
+        """The next offset to read in each partition."""
         return {p: offset for task in self._tasks.values() for p, offset in task.position.offsets.items()}
 
     @property
     def tasks(self) -> list[Task]:
-        """The copies, as tasks of this process. Any thread may ask, and not touch them."""
+        """The copies, as tasks of this process. Thread-safe, read-only."""
         return list(self._tasks.values())
 
     @property
     def complete(self) -> bool:
-        """True once the copies have all that there was when they were opened."""
+        """True once the copies have all records that existed when they were opened."""
         return not self._unproven and not self.left
 
     @property
     def left(self) -> int:
-        """How many offsets they lack until then."""
+        """The number of offsets missing until then."""
         return behind(self.positions, self._goal)
 
     def open(self) -> None:
-        """Open every copy where it stands, and make anew those that cannot be used.
+        """Open every copy at its position, and read unusable ones again.
 
-        Raises:
-            MissingSourceTopicException: a table's topic does not exist.
-            SparkRelayError: the broker does not answer, or a copy cannot be made.
+        Raises MissingSourceTopicException for a missing topic, and SparkRelayError if the broker does not answer or a
+        copy cannot be made.
         """
         self._renewed.clear()
         for id_ in self._legs:
@@ -163,11 +153,10 @@ class GlobalTables:
                 self._open_anew(id_, error)
 
     def widen(self) -> None:
-        """Read the partitions, too, that topics got since their tables were opened.
+        """Read partitions that topics got since their tables were opened.
 
-        Raises:
-            StreamsException: a topic was deleted and created again. Whoever looks into the copy has it open, so that it
-                cannot be made anew.
+        Raises StreamsException if a topic was deleted and created again: readers have the copy open, so it cannot be
+        rebuilt.
         """
         topics = [_topic(leg) for leg in self._legs.values()]
         counts, ids = self._topics.partition_counts(topics), self._topics.ids(topics)
@@ -184,22 +173,18 @@ class GlobalTables:
                 task.inputs = (*task.inputs, *new)
 
     def advance(self) -> BatchOutcome | None:
-        """Take in what is new, a micro-batch at most; return what became of it, None if there is nothing.
-
-        Raises:
-            SparkRelayError: an error that running again cannot mend.
-        """
-        # One at a time at first, also with nothing to read: a copy that another pipeline has made is found out so,
-        # before anybody looks into it.
+        """Run a micro-batch of new records; return its outcome, None if there are none. Raises lasting errors."""
+        # At first one at a time, even with nothing to read: this detects a copy made by another pipeline before it is
+        # used.
         first = min(self._unproven, default=None)
         tasks = self._tasks if first is None else {first: self._tasks[first]}
         ends = self._topics.offsets({p: LATEST for task in tasks.values() for p in task.inputs})
         work = {}
         for id_, task in tasks.items():
-            stands = task.position.offsets
-            ranges = task.next_ranges(stands, ends, self._limit.records, 0.0)
+            offsets = task.position.offsets
+            ranges = task.next_ranges(offsets, ends, self._limit.records, 0.0)
             if id_ == first:
-                ranges = ranges or {partition: (offset, offset) for partition, offset in stands.items()}
+                ranges = ranges or {partition: (offset, offset) for partition, offset in offsets.items()}
             if ranges:
                 work[id_] = task, ranges
         if not work:
@@ -218,7 +203,7 @@ class GlobalTables:
         return outcome
 
     def close(self) -> None:
-        """Close the copies; what they have read stays."""
+        """Close the copies; what they have read is kept."""
         tasks, self._tasks = self._tasks, {}
         if commands := [command for task in tasks.values() if (command := task.close_command()) is not None]:
             slice_ = slice_of(commands, self._jobs.spark_partitions)

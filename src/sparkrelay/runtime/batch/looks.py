@@ -1,10 +1,9 @@
 """Which tasks the batch thread checks for input: those with news from the brokers, or all of them.
 
-To check all tasks, the thread lists the end offsets of their inputs and changelogs, which costs by the number of tasks.
-It does so after a rebalance, after a failed batch, when a batch left input unread, when a broker reported an error, and
-for tasks that act on silence. Otherwise brokers report which partitions have new records (``client.new_records``), and
-only the tasks of those partitions are checked: 10 tasks with input cost the same among 10 tasks as among 1,000. Pure;
-it is given monotonic times in seconds.
+To check all tasks, the thread lists the ends of their inputs and changelogs, at a cost per task. It does so after a
+rebalance, after a failed batch, when a batch left input unread, when a broker reported an error, and for tasks that act
+on silence. Otherwise brokers report partitions with new records (``client.new_records``), and only their tasks are
+checked: 10 tasks with input cost the same among 10 tasks as among 1,000. Pure; times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sparkrelay.client.new_records import News
-    from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.runtime.tasks.ranges import Ranges
+    from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["Looks"]
@@ -48,7 +48,7 @@ class Looks:
         tasks = tuple(tasks)
         self._tasks = {partition: task for task in tasks for partition in task.inputs}
         self._clocked = [task for task in tasks if task.shape.clocked]
-        self._by_silence = any(task.goes_by_silence for task in tasks)
+        self._by_silence = any(task.times.depend_on_silence for task in tasks)
         self._changelogs_listed.clear()
         self.invalidate()
 
@@ -64,12 +64,7 @@ class Looks:
             self._ends = news.ends
 
     def seconds_to_wait(self, now: float, clock_ms: float) -> float:
-        """Return for how many seconds no task needs to be checked unless brokers report something.
-
-        Args:
-            now: monotonic seconds.
-            clock_ms: wall clock, milliseconds since 1970.
-        """
+        """Return for how many seconds no task needs to be checked without news from brokers."""
         if self._ends or not self._all_taken:
             return 0.0
         return max(0.0, min(self._all_due - now, (self.next_due_ms - clock_ms) / 1000))
@@ -77,7 +72,7 @@ class Looks:
     @property
     def next_due_ms(self) -> float:
         """When the first timer of a task is due, wall clock in milliseconds since 1970; infinity: never."""
-        return min((task.due_times.next_ms for task in self._clocked), default=math.inf)
+        return min((task.times.due_times.next_ms for task in self._clocked), default=math.inf)
 
     def with_news(self, now: float) -> tuple[list[Task], Mapping[TopicPartition, int]] | None:
         """Return the tasks with new input and its end offsets; None if all tasks must be checked."""
@@ -106,15 +101,9 @@ class Looks:
         self,
         tasks: Iterable[Task],
         ends: Mapping[TopicPartition, int],
-        work: Mapping[TaskId, tuple[Task, Mapping[TopicPartition, tuple[int, int]]]],
+        work: Work,
     ) -> None:
-        """Record the next micro-batch.
-
-        Args:
-            tasks: the tasks that were checked.
-            ends: the known end offsets of their inputs.
-            work: the offset ranges of the micro-batch.
-        """
+        """Record the next micro-batch: the checked tasks, known ends, and the chosen ranges."""
         self._ends = {}
         self._all_taken = not self._always_all and all(
             _takes_all(task, ends, work[task.id][1] if task.id in work else {}) for task in tasks
@@ -125,9 +114,7 @@ class Looks:
         return self._by_silence or self.asks_writers
 
 
-def _takes_all(
-    task: Task, ends: Mapping[TopicPartition, int], ranges: Mapping[TopicPartition, tuple[int, int]]
-) -> bool:
+def _takes_all(task: Task, ends: Mapping[TopicPartition, int], ranges: Ranges) -> bool:
     """Return whether a micro-batch with these ranges leaves no input of the task unread."""
     offsets = task.position.offsets
     return all(

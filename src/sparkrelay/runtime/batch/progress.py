@@ -1,7 +1,7 @@
-"""What an instance has done lately, in the words of Spark's own StreamingQuery progress.
+"""Recent progress of an instance, in the format of Spark's StreamingQuery progress.
 
-A report is made for each micro-batch, and, where no batch runs, now and then while copies are restored. Spark's keys
-are Spark's; what only SparkRelay knows stands under ``sparkrelay``.
+There is a report for each micro-batch and, while none runs, now and then during restores. Keys are Spark's; additions
+are under ``sparkrelay``.
 """
 
 from __future__ import annotations
@@ -10,50 +10,50 @@ import datetime as dt
 import threading
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.observe.counters import Counters
+from sparkrelay.runtime.tasks.ranges import count_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from sparkrelay.runtime.batch.batch_runner import BatchOutcome, Ranges
+    from sparkrelay.runtime.batch.batch_runner import BatchOutcome
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
-    from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["ProgressLog", "ThreadProgress"]
 
 _KEPT: Final = 100
-#: Least time from one report to the next that no batch gave reason for: while tasks restore, and for standbys alone
-#: (as often as Spark reports an idle query).
+#: Least time before a report without a batch: while tasks restore, and for standbys (as for Spark's idle queries).
 _RESTORING_REPORT_S: Final = 1.0
 _STANDBY_REPORT_S: Final = 10.0
 
 
 class ThreadProgress:
-    """What one stream thread, with the threads that work for it, reports. Any thread may call it."""
+    """What one stream thread, with its helper threads, reports. Thread-safe."""
 
     def __init__(self, log: ProgressLog) -> None:
         self._log = log
         self.counters = log.counters
-        #: Asks for the copies that are restored now.
+        #: Returns the copies being restored.
         self.copies: Callable[[], Mapping[TaskId, RestoreProgress]] = dict
-        #: Each is replaced as a whole, never changed.
+        #: Both are replaced as a whole, never changed.
         self.ends: Mapping[TopicPartition, int] = {}
         self.lags_now: Mapping[TopicPartition, int] = {}
-        #: What hindered the last look at the inputs, and the last batch.
+        #: The error of the last check of the inputs, and of the last batch.
         self.hindered: str | None = None
         self.failing: str | None = None
         self._failing_task: TaskId | None = None
-        #: What is not read although it is there: partitions that a source topic has got.
+        #: New partitions of source topics that nobody reads yet, in words.
         self.unread: str | None = None
         #: True once a batch was committed.
         self.committed = False
 
     def lags(self, tasks: Sequence[Task], ends: Mapping[TopicPartition, int], *, these_alone: bool = True) -> None:
-        """Note how far running tasks are behind, where their inputs' ends are known; others keep what is known."""
+        """Record the lags of running tasks with known ends; others keep theirs unless ``these_alone``."""
         self.hindered = None
         positions = {p: task.position.offsets.get(p, 0) for task in tasks for p in task.inputs if p in ends}
         behind = {p: max(0, ends[p] - offset) for p, offset in positions.items()}
@@ -61,7 +61,7 @@ class ThreadProgress:
         self.lags_now = {**({} if these_alone else self.lags_now), **behind}
 
     def has(self, tasks: Collection[TaskId]) -> None:
-        """Note which tasks are here, in service or on their way: nobody would ever say that others' trouble is over."""
+        """Record the thread's tasks, and forget troubles of others: nobody would clear them."""
         if self._failing_task not in tasks:
             self.failing = self._failing_task = None
         if not tasks:
@@ -69,36 +69,34 @@ class ThreadProgress:
             self.ends, self.lags_now = {}, {}
 
     def trouble(self, message: str) -> None:
-        """Note that work is hindered, until the next successful look at the inputs."""
+        """Record that the broker does not answer, until the inputs are checked successfully."""
         self.hindered = message
         self.counters.error("broker")
 
     def restored(self, copies: Sequence[RestoreProgress], records: int) -> None:
-        """Note how far copies are after a restore slice that applied ``records``."""
+        """Record a restore slice that applied that many records."""
         self.counters.restored(records)
         self._log.restored(copies)
 
     def set_aside(self) -> None:
-        """Count a task's state that could not be used."""
+        """Count an unusable state of a task."""
         self.counters.error("state")
 
     def end(self) -> None:
-        """Note that the thread has ended: nothing lags here any more."""
+        """Record that the thread has ended, and has no lag."""
         self._log.forget(self)
 
-    def batch(
-        self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome, *, listed_seconds: float
-    ) -> None:
+    def batch(self, work: Work, outcome: BatchOutcome, *, listed_seconds: float) -> None:
         """Add a micro-batch."""
         reason = next(iter({**outcome.reinitialize, **outcome.again}.items()), None)
         self.committed = self.committed or bool(outcome.committed)
         self._failing_task = None if reason is None else reason[0]
         self.failing = None if reason is None else f"task {reason[0]}: {reason[1]}"
-        records: dict[str, int] = {}
+        records: Counter[str] = Counter()
         left: dict[TopicPartition, int] = {}
         for id_ in outcome.committed:
             for partition, (start, end) in work[id_][1].items():
-                records[partition.topic] = records.get(partition.topic, 0) + end - start
+                records[partition.topic] += end - start
                 left[partition] = max(0, self.ends.get(partition, end) - end)
         self.lags_now = {**self.lags_now, **left}
         self.counters.batch(
@@ -116,7 +114,7 @@ class ThreadProgress:
 
 
 class ProgressLog:
-    """Keeps the last progress reports of an instance. Any thread may call it."""
+    """The latest progress reports of an instance. Thread-safe."""
 
     def __init__(
         self,
@@ -125,7 +123,7 @@ class ProgressLog:
         state: Callable[[], str] = lambda: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin; ``state`` gives the instance's state, ``clock`` counts seconds."""
+        """Begin; ``state`` returns the instance's state, ``clock`` counts seconds."""
         self._id = application_id
         self._run_id = str(uuid.uuid4())
         self._state = state
@@ -152,35 +150,35 @@ class ProgressLog:
 
     @property
     def last(self) -> dict[str, Any] | None:
-        """Return the newest report, or None before the first."""
+        """The newest report; None before the first."""
         with self._lock:
             return self._recent[-1] if self._recent else None
 
     @property
     def recent(self) -> list[dict[str, Any]]:
-        """Return the newest reports, oldest first."""
+        """The newest reports, oldest first."""
         with self._lock:
             return list(self._recent)
 
     @property
     def status(self) -> str | None:
-        """Return what hinders the instance right now, or None."""
+        """The current trouble of the instance, if any."""
         hindrances = [thread.hindered or thread.failing or thread.unread for thread in self._threads]
         return next(filter(None, hindrances), None)
 
     @property
     def watermarks(self) -> dict[tuple[str, str], int]:
-        """Return the newest watermarks seen here, by task and store, in milliseconds since 1970."""
+        """The newest watermarks seen here, by task and store, in milliseconds since 1970."""
         with self._lock:
             return dict(self._watermarks)
 
     @property
     def input_lags(self) -> dict[str, int]:
-        """Return records not yet processed, by input partition."""
+        """Unprocessed records by input partition."""
         return {str(partition): lag for thread in self._threads for partition, lag in thread.lags_now.items()}
 
     def restored(self, copies: Sequence[RestoreProgress]) -> None:
-        """Add a report without a batch, if none was made for a while; for threads only."""
+        """Add a report without a batch, if the last one is old; for threads only."""
         least = _RESTORING_REPORT_S if any(copy.restoring for copy in copies) else _STANDBY_REPORT_S
         ours = self._ours(None)
         with self._lock:
@@ -202,17 +200,12 @@ class ProgressLog:
             self._recent.append(report)
 
     def batch(
-        self,
-        work: Mapping[TaskId, tuple[Task, Ranges]],
-        outcome: BatchOutcome,
-        *,
-        listed_seconds: float,
-        ends: Mapping[TopicPartition, int],
+        self, work: Work, outcome: BatchOutcome, *, listed_seconds: float, ends: Mapping[TopicPartition, int]
     ) -> None:
         """Add a micro-batch; for threads only."""
         seconds = listed_seconds + outcome.seconds.get("total", 0.0)
         started = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds)
-        rows = sum(end - start for _, ranges in work.values() for start, end in ranges.values())
+        rows = sum(count_records(ranges) for _, ranges in work.values())
         ours = self._ours(outcome)
         with self._lock:
             now = self._reported_at = self._clock()
@@ -297,26 +290,24 @@ def _state_operators(outcome: BatchOutcome) -> list[dict[str, Any]]:
 
 
 def _skipped(outcome: BatchOutcome) -> dict[str, int]:
-    """Return how many records of each topic committed tasks have skipped."""
-    found: dict[str, int] = {}
+    """Return the skipped records of committed tasks, by topic."""
+    found: Counter[str] = Counter()
     for report in outcome.reports:
-        for topic, count in report.skipped.items() if report.task in outcome.committed else ():
-            found[topic] = found.get(topic, 0) + count
+        if report.task in outcome.committed:
+            found.update(report.skipped)
     return found
 
 
 def _late(outcome: BatchOutcome) -> dict[str, int]:
-    """Return the late rows that committed tasks dropped, by store; 0 for a store that dropped none."""
-    found: dict[str, int] = {}
+    """Return the late rows dropped by committed tasks, by store; 0 for a store that dropped none."""
+    found: Counter[str] = Counter()
     for report in outcome.reports:
         if report.state is not None and report.task in outcome.committed:
-            found[report.state.store] = found.get(report.state.store, 0) + report.state.rows_late
+            found[report.state.store] += report.state.rows_late
     return found
 
 
-def _sources(
-    work: Mapping[TaskId, tuple[Task, Ranges]], ends: Mapping[TopicPartition, int], skipped: Mapping[str, int]
-) -> list[dict[str, Any]]:
+def _sources(work: Work, ends: Mapping[TopicPartition, int], skipped: Mapping[str, int]) -> list[dict[str, Any]]:
     topics: dict[str, dict[str, Any]] = {}
     for _, ranges in work.values():
         for partition, (start, end) in ranges.items():

@@ -1,8 +1,8 @@
-"""Which of the two ways a micro-batch takes: a Spark job of its own, or one that stays.
+"""How a micro-batch runs: in a Spark job of its own, or in the resident job.
 
-A job of its own uses every core and costs tens of milliseconds to start: right while there is a backlog. One that stays
-costs next to nothing to start and has one core a leg: right for what arrives while nothing waits. ``Choice`` decides,
-``Residency`` keeps the job that stays.
+A job of its own uses every core and takes tens of milliseconds to start: right for a backlog. The resident job starts
+at almost no cost and has one core per leg: right for new input without a backlog. ``Choice`` decides, ``Residency``
+owns the resident job.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ __all__ = ["Choice", "Residency"]
 
 log = logging.getLogger(__name__)
 
-#: Records of a micro-batch up to which it is small, and beyond which it is a backlog. In between all stays as it is,
-#: and so it does until a few in a row are small.
+#: Up to so many records a micro-batch is small, above the other number it is a backlog. In between, and until a few
+#: in a row are small, nothing changes.
 _SMALL: Final = 5_000
 _BACKLOG: Final = 50_000
 _IN_A_ROW: Final = 3
-#: Its micro-batch waits meanwhile; a start takes some tenths of a second, and several on a machine that is overloaded.
+#: The micro-batch waits for the start, which takes tenths of a second, or seconds on an overloaded machine.
 _OPEN_SECONDS: Final = 20.0
-#: Without a micro-batch for so long it is ended: it holds slots, and its workers hold stores open.
+#: An idle job is stopped: it holds slots, and its workers hold stores open.
 _IDLE_SECONDS: Final = 60.0
-#: Failures of the job that stays in a row, or vain tries to begin one, after which it is left alone, and for how long.
+#: After this many consecutive failures, or one failed start, the resident job is not used for a while.
 _FAILURES: Final = 2
 _FIRST_PAUSE: Final = 5.0
 _LONGEST_PAUSE: Final = 300.0
@@ -45,7 +45,7 @@ _LONGEST_PAUSE_IN_VAIN: Final = 3600.0
 
 
 class Choice:
-    """Decides by what is waiting. Pure: it is told the time."""
+    """Decides by the number of records. Pure; it is given the time."""
 
     def __init__(self) -> None:
         self._small = 0
@@ -55,12 +55,9 @@ class Choice:
         self._not_before = 0.0
 
     def resident(self, records: int, now: float, *, open_: bool) -> bool:
-        """Return whether a micro-batch of so many records should pass through a job that stays.
+        """Return whether a micro-batch of that many records should use the resident job.
 
-        Args:
-            records: that it has.
-            now: monotonic seconds.
-            open_: True if there is such a job.
+        ``now`` is in monotonic seconds; ``open_`` is True if the job exists.
         """
         self._small = self._small + 1 if records <= _SMALL else 0
         if now < self._not_before:
@@ -68,54 +65,48 @@ class Choice:
         return records <= _BACKLOG if open_ else self._small >= _IN_A_ROW
 
     def why_not(self, records: int, now: float) -> str:
-        """Return in words why the last answer was no."""
+        """Return why the last answer was no, in words."""
         if now < self._not_before:
             return f"the job that stays has failed, and is left alone for {self._not_before - now:.0f} s"
         return f"{records:,} records" if records > _SMALL else "the first small ones behind a backlog"
 
     def failed(self, now: float) -> None:
-        """Note that the job that stays has failed."""
+        """Record that the resident job failed."""
         self._failures += 1
         self._small = 0
         if self._failures >= _FAILURES:
             self._not_before = now + self._pauses.next()
 
     def in_vain(self, now: float) -> None:
-        """Note that a job that stays could not be begun: each try holds a micro-batch up."""
+        """Record that the resident job could not start: each attempt delays a micro-batch."""
         self._small = 0
         self._not_before = now + self._pauses_in_vain.next()
 
     def passed(self) -> None:
-        """Note that a micro-batch has passed through the job that stays."""
+        """Record that a micro-batch passed through the resident job."""
         self._failures = 0
         self._pauses.reset()
         self._pauses_in_vain.reset()
 
 
 class Residency:
-    """The job that stays of one stream thread, while there is one. The batch thread owns it."""
+    """The resident job of one stream thread, if any. The batch thread owns it."""
 
     def __init__(self, jobs: Jobs, *, over: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without one.
-
-        Args:
-            jobs: the stream thread's.
-            over: says whether the thread is to end.
-            clock: seconds, from anywhere.
-        """
+        """Begin without a job; ``over()`` returns whether the thread is to end, ``clock()`` seconds."""
         self._jobs = jobs
         self._over = over
         self._clock = clock
         self._choice = Choice()
         self._job: ResidentJob | None = None
         self._used_at = 0.0
-        #: Why legs cannot stay, as it was last logged.
+        #: The reasons against a resident job that were last logged.
         self._refused: object = None
-        #: Why the newest micro-batch has a Spark job of its own; empty if it has none.
+        #: Why the last micro-batch had a Spark job of its own; empty if it had not.
         self.why_bulk = ""
 
     def job_for(self, plans: PreparedLegs, legs: Collection[str], records: int) -> ResidentJob | None:
-        """Return the job that a micro-batch of those legs passes through; None if it gets one of its own."""
+        """Return the job for a micro-batch of those legs; None if it gets one of its own."""
         if self._job is not None and self._job.over:
             self.close()
         wanted = self._choice.resident(records, self._clock(), open_=self._job is not None)
@@ -128,13 +119,13 @@ class Residency:
         return self._job
 
     def rest(self) -> None:
-        """Note that there is no micro-batch just now."""
+        """Record that no micro-batch is running; stop an idle job."""
         if self._job is not None and self._clock() - self._used_at > _IDLE_SECONDS:
             self.close()
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Learn whether a micro-batch passes through the job that stays; one that has failed is ended."""
+        """Record whether a micro-batch passes through the resident job; stop the job if it fails."""
         try:
             yield
         except BaseException as error:
@@ -145,7 +136,7 @@ class Residency:
         self._choice.passed()
 
     def close(self, *, cancel: bool = False) -> None:
-        """End the job that stays, if there is one."""
+        """Stop the resident job, if any."""
         if self._job is None:
             return
         job, self._job = self._job, None
@@ -153,7 +144,7 @@ class Residency:
         self._jobs.target.free_slots(len(job.legs))
 
     def _open(self, plans: PreparedLegs, legs: Collection[str]) -> str:
-        """Begin a job that stays; return why there is none, or nothing."""
+        """Start a resident job; return why there is none, or an empty text."""
         found = plans.resident()
         if found.refused and found.refused != self._refused:
             reasons = "; ".join(f"leg {leg}: {reason}" for leg, reason in found.refused.items())

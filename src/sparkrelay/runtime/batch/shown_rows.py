@@ -1,4 +1,4 @@
-"""Rows of ``show()`` as people read them, laid out as Spark's ``DataFrame.show`` does."""
+"""Rows of ``show()`` as text, laid out as in Spark's ``DataFrame.show``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAST_WIDTH: Final = 3
 
 
 def print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str | None]]) -> None:
-    """Print the rows of a micro-batch; each begins with a mark that says whether it is deleted."""
+    """Print the rows of a micro-batch; the first cell of each marks deletions."""
     marked = any(row[0] for row in rows)
     names = ("", *columns) if marked else tuple(columns)
     cells = [tuple(row) if marked else tuple(row[1:]) for row in rows]
@@ -25,7 +25,7 @@ def print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str |
 
 
 def table_text(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> str:
-    """Return a table with a frame; numbers and text alike stand on the right, as in Spark."""
+    """Return a framed table; numbers and text are right-aligned, as in Spark."""
     cells = [[_printable(name) for name in names]]
     cells += [["NULL" if cell is None else _printable(cell) for cell in row] for row in rows]
     widths = [max(_LEAST_WIDTH, *map(_width, column)) for column in zip(*cells, strict=True)]
@@ -38,7 +38,7 @@ def table_text(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> st
 
 
 def _printable(text: str) -> str:
-    """Return text without what would move a terminal's cursor."""
+    """Return text without characters that move a terminal's cursor."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

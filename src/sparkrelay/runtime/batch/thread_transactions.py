@@ -1,16 +1,15 @@
 """The transactions of a stream thread: one for each subtopology and Spark partition.
 
-What a micro-batch writes for all tasks of a Spark partition becomes visible in one transaction. So neither its requests
-nor their cost grow with the tasks. Each subtopology has transactions of its own: its legs that run at the same time
-write to different topics (``assign_waves``), and those of two subtopologies need not; but the records of one producer
-id to a partition are numbered in one row.
+All tasks of a Spark partition write a micro-batch in one transaction, so neither its requests nor their cost grow with
+the tasks. Each subtopology has its own: legs of one that run at the same time write to different topics
+(``assign_waves``), but those of two may not, and the records of a producer id in a partition have one sequence.
 
 Three things keep former owners of a task out (docs/internals/exactly-once.md, "How former owners are kept out"):
 
-- Offsets are committed by the group's member, under its present generation (KIP-447). Who was expelled cannot commit.
-- Whoever takes a task over opens the transactional ids of its former owner, which the group's offsets name: what that
-  one has left is aborted, and it writes no more under the old epoch.
-- A task's changelogs count only once no transaction is open in them.
+- Offsets are committed as the group's member, in its current generation (KIP-447). An expelled member cannot commit.
+- The new owner of a task initializes the transactional ids of its former owner, which the group's offsets name: this
+  aborts open transactions and fences the old epoch.
+- A task's changelogs only count once no transaction is open in them.
 """
 
 from __future__ import annotations
@@ -30,44 +29,46 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.owners import Owner
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Members", "ThreadTransactions", "TransactionKey"]
+__all__ = ["Members", "ThreadTransactions", "TransactionKey", "Transactions"]
 
 log = logging.getLogger(__name__)
 
-#: From the moment when the broker begins a generation until the leader has said what comes of it.
+#: From the start of a generation on the broker to the leader's assignment.
 _GENERATION_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TransactionKey:
-    """Which of a thread's transactions.
-
-    Attributes:
-        subtopology: whose tasks write in it.
-        spark_partition: in which they are worked on.
-    """
+    """One of a thread's transactions: of the tasks of a subtopology in a Spark partition."""
 
     subtopology: int
     spark_partition: int
 
 
+class Transactions(Protocol):
+    """Lends and ends transactions: :class:`ThreadTransactions`, or a stand-in without a broker."""
+
+    def lend(self, keys: Collection[TransactionKey], /) -> Mapping[TransactionKey, ProducerIdentity]:
+        """Return the transactions for workers."""
+
+    def commit(
+        self, offsets: Mapping[TransactionKey, Mapping[TopicPartition, int]], /, *, notes: Mapping[TopicPartition, str]
+    ) -> Mapping[TransactionKey, SparkRelayError | None]:
+        """Commit transactions with their offsets and notes; return the errors."""
+
+    def abort(self, keys: Collection[TransactionKey], /) -> Mapping[TransactionKey, SparkRelayError | None]:
+        """Abort transactions; return the errors."""
+
+
 class Members(Protocol):
-    """Says as whom the thread is in the group: ``InService``."""
+    """The thread's group membership: ``InService``."""
 
     def member(self, but: GroupMember | None = None, *, seconds: float = 0.0) -> GroupMember | None:
-        """Return as whom offsets may be committed, another one than ``but``; None if there is none."""
+        """Return the membership to commit offsets with, other than ``but``; None if there is none."""
 
 
 class ThreadTransactions:
-    """Opens, lends, commits and aborts them. Belongs to the batch thread.
-
-    Args:
-        coordinator: asks the brokers.
-        group_id: the application's id, with which the transactional ids begin.
-        owner: names the thread.
-        members: says as whom it is in the group.
-        timeout_ms: ``transaction.timeout.ms``.
-    """
+    """Initializes, lends, commits and aborts them. Belongs to the batch thread."""
 
     def __init__(
         self,
@@ -84,39 +85,26 @@ class ThreadTransactions:
         self._members = members
         self._timeout_ms = timeout_ms
         self._open: dict[TransactionKey, ProducerIdentity] = {}
-        #: Those whose last transaction may not have ended yet.
+        #: Those whose last transaction may still be open.
         self._unknown: set[TransactionKey] = set()
 
     def open(self, subtopologies: Collection[int]) -> None:
-        """Open all transactional ids, before the thread has tasks: what it left when it last died is aborted.
-
-        Raises:
-            KafkaException: that failed; it may be tried again.
-        """
+        """Initialize all ids, before the thread has tasks: aborts what it left when it last died. May be retried."""
         partitions = range(self._owner.spark_partitions)
         self._open_anew([TransactionKey(subtopology, number) for subtopology in subtopologies for number in partitions])
 
     def lend(self, keys: Collection[TransactionKey]) -> Mapping[TransactionKey, ProducerIdentity]:
-        """Return what workers are to write under; it ends with :meth:`commit` or :meth:`abort`.
-
-        Raises:
-            KafkaException: one could not be opened.
-        """
+        """Return the transactions for workers, until :meth:`commit` or :meth:`abort`. Raises KafkaException."""
         self._open_anew(sorted({*self._unknown, *(key for key in keys if key not in self._open)}))
         return {key: self._open[key] for key in keys}
 
     def commit(
         self, offsets: Mapping[TransactionKey, Mapping[TopicPartition, int]], *, notes: Mapping[TopicPartition, str]
     ) -> Mapping[TransactionKey, SparkRelayError | None]:
-        """Commit transactions with the offsets of the tasks that have written in them.
+        """Commit transactions with the next offsets of the tasks that wrote in them, and the offsets' notes.
 
-        Args:
-            offsets: of each transaction, by input partition: the next one to read.
-            notes: what is noted with the offset of a partition.
-
-        Returns:
-            What went wrong, if anything did. After CommitFailedException it is aborted: the tasks may be others' by
-            now. After anything else the outcome is not known.
+        Returns the errors. After CommitFailedException the transaction was aborted: others may own the tasks. After any
+        other error the outcome is unknown.
         """
         outcomes: dict[TransactionKey, SparkRelayError | None] = {}
         left = dict(offsets)
@@ -133,7 +121,7 @@ class ThreadTransactions:
             for key in list(left):
                 answer = answers[self._open[key].transactional_id]
                 if isinstance(answer, CommitFailedException):
-                    # Nothing has ended. A member that is still in the group learns of its new generation soon.
+                    # The transaction is open. A member that is still in the group soon gets its new generation.
                     refused = answer
                     continue
                 del left[key]
@@ -147,7 +135,7 @@ class ThreadTransactions:
         return outcomes
 
     def abort(self, keys: Collection[TransactionKey]) -> Mapping[TransactionKey, SparkRelayError | None]:
-        """Abort transactions; what went wrong is as for :meth:`commit`. Nothing need have been written."""
+        """Abort transactions, even empty ones; errors are as in :meth:`commit`."""
         outcomes = self._end(keys)
         self._recover()
         return outcomes
@@ -157,7 +145,7 @@ class ThreadTransactions:
         return {key: self._taken(key, answers[self._open[key].transactional_id]) for key in keys}
 
     def _taken(self, key: TransactionKey, answer: ProducerIdentity | SparkRelayError) -> SparkRelayError | None:
-        """Take how a transaction has ended; where that is not known, its id must be opened anew."""
+        """Record how a transaction ended; if that is unknown, its id must be initialized again."""
         if isinstance(answer, SparkRelayError):
             del self._open[key]
             self._unknown.add(key)
@@ -166,7 +154,7 @@ class ThreadTransactions:
         return None
 
     def _recover(self) -> None:
-        """Open anew what may not have ended: who initializes the tasks again waits until that is decided."""
+        """Initialize ids again whose transactions may be open: the tasks' initialization waits for that."""
         if not self._unknown:
             return
         try:

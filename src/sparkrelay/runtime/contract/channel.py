@@ -1,12 +1,11 @@
-"""The channel between the driver and the steps of a job that stays: commands one way, reports the other.
+"""The channel between the driver and the steps of a resident job: commands one way, reports the other.
 
-A stream socket, a Unix one on the driver's own host and TCP from executors. Nothing is said on it before both ends have
-shown that they hold the key of the process (HMAC-SHA256 over two nonces, another text in each direction, so that no
-answer can be played back). The key travels in the pickled plan alone, as for ``failure_marks``. What follows are
-frames: four bytes of length, then so many bytes; a length that is beyond the bound ends the channel before anything is
-allocated for it.
+A stream socket: a Unix socket on the driver's own host, TCP from executors. Nothing is exchanged before both ends have
+shown that they hold the key of the process: HMAC-SHA256 over two nonces, with another text in each direction, so that
+no answer can be replayed. The key travels only in the pickled plan, as for ``failure_marks``. Then come frames: four
+bytes of length, then the data. A length above the limit ends the channel before memory is allocated for it.
 
-Refused: ``multiprocessing.connection``, whose handshake waits without a bound.
+Refused: ``multiprocessing.connection``, whose handshake waits without a limit.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ _LENGTH: Final = struct.Struct(">I")
 _LONGEST_FRAME: Final = 64 << 20
 _NONCE_BYTES: Final = 32
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
-#: Both ends are there and answer at once, or are not ours.
+#: Both ends run already and answer at once, or are not ours.
 _HANDSHAKE_SECONDS: Final = 5.0
-#: Another host that has vanished is noticed within a minute.
+#: A vanished host is noticed within a minute.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class ChannelClosed(StreamsException):
-    """The other end of a channel is gone, or is not ours."""
+    """The peer closed the channel, or failed to authenticate."""
 
 
 class Channel:
-    """One end. A thread of its own may not send while another does, nor receive while another does."""
+    """One end. One thread may send while another receives, but no two may send, or receive, at once."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -58,92 +57,64 @@ class Channel:
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
-        """Send one frame.
-
-        Raises:
-            ChannelClosed: the other end is gone.
-        """
-        try:
+        """Send one frame. Raises ChannelClosed if the peer closed the channel."""
+        with _closed_by_peer():
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
-        except OSError as error:
-            raise ChannelClosed(f"the other end of a channel is gone: {error}") from error
 
     def receive(self) -> bytes | None:
-        """Wait for one frame; None if the other end has closed the channel in between two.
-
-        Raises:
-            ChannelClosed: the channel ended within a frame, or the frame is longer than any is.
-        """
-        head = self._exactly(_LENGTH.size, may_end=True)
-        if head is None:
+        """Wait for one frame; None if the peer closed the channel. Raises ChannelClosed within a frame."""
+        head = self._exactly(_LENGTH.size)
+        if not head:
             return None
         (length,) = _LENGTH.unpack(head)
         if length > _LONGEST_FRAME:
-            raise ChannelClosed(f"a frame of {length} bytes was announced; none is longer than {_LONGEST_FRAME}")
-        return self._exactly(length)
+            raise ChannelClosed(f"a frame of {length} bytes was announced; the limit is {_LONGEST_FRAME}")
+        return self._exactly(length, may_end=False)
 
     def bound(self, seconds: float | None) -> None:
-        """Let sending and receiving wait no longer than that for the other end; None: without a bound."""
+        """Limit how long sending and receiving wait for the peer; None: no limit."""
         self._socket.settimeout(seconds)
 
     def close(self) -> None:
-        """Close this end; the other one reads that."""
+        """Close this end; the peer reads the end of the channel."""
         self._socket.close()
 
     def prove(self, key: bytes, *, ours: bytes, theirs: bytes) -> None:
-        """Show that this end holds the key, and have the other end show it.
-
-        Raises:
-            ChannelClosed: it does not.
-        """
+        """Authenticate both ends to each other by the key. Raises ChannelClosed if the peer does not hold it."""
         self.bound(_HANDSHAKE_SECONDS)
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        with self._gone():
+        with _closed_by_peer():
             self._socket.sendall(nonce)
-        other = self._exactly(_NONCE_BYTES)
-        assert other is not None
-        with self._gone():
+        other = self._exactly(_NONCE_BYTES, may_end=False)
+        with _closed_by_peer():
             self._socket.sendall(_digest(key, ours, other, nonce))
-        answer = self._exactly(_DIGEST_BYTES)
-        assert answer is not None
+        answer = self._exactly(_DIGEST_BYTES, may_end=False)
         if not hmac.compare_digest(answer, _digest(key, theirs, nonce, other)):
-            raise ChannelClosed("somebody connected who does not hold the key of this process")
+            raise ChannelClosed("the peer does not hold the key of this process")
         self.bound(None)
 
-    def _exactly(self, count: int, *, may_end: bool = False) -> bytes | None:
+    def _exactly(self, count: int, *, may_end: bool = True) -> bytes:
+        """Read that many bytes; none if the channel ends before the first and ``may_end``."""
         parts = bytearray()
         while len(parts) < count:
-            with self._gone():
-                # Never more than has come: a length is believed only as far as bytes follow.
+            with _closed_by_peer():
+                # A length is only trusted as far as data arrives.
                 part = self._socket.recv(min(count - len(parts), 1 << 20))
             if not part:
                 if may_end and not parts:
-                    return None
+                    break
                 raise ChannelClosed(f"a channel ended {count - len(parts)} bytes before the end of a frame")
             parts += part
         return bytes(parts)
 
-    @contextlib.contextmanager
-    def _gone(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ChannelClosed(f"the other end of a channel is gone: {error}") from error
-
 
 class Listener:
-    """Where the driver awaits the steps of one job. Closed as soon as they are there."""
+    """Where the driver awaits the steps of one job. Closed once they are connected."""
 
     def __init__(self, key: bytes, host: tuple[str, str] | None) -> None:
-        """Listen.
+        """Listen; ``host`` is the driver's address for executors and the address to listen on; None: a Unix socket.
 
-        Args:
-            key: what both ends must hold.
-            host: where executors reach the driver, and the address that it listens on; None: a Unix socket, for workers
-                on its own host.
-
-        Raises:
-            StreamsException: it is not possible.
+        Raises StreamsException if no socket can be opened.
         """
         self._key = key
         self._folder: SocketFolder | None = None
@@ -165,27 +136,16 @@ class Listener:
             raise StreamsException(f"no socket for a resident Spark job can be opened on {place}: {error}") from error
 
     def accept(self, seconds: float) -> Channel | None:
-        """Return the next end that holds the key; None if none comes within that time.
-
-        Raises:
-            ChannelClosed: who came does not hold it.
-        """
+        """Return the next step's channel; None on timeout. Raises ChannelClosed if it does not hold the key."""
         self._socket.settimeout(max(seconds, 0.001))
         try:
             connection, _ = self._socket.accept()
         except TimeoutError:
             return None
-        channel = Channel(connection)
-        _tune(connection)
-        try:
-            channel.prove(self._key, ours=b"driver", theirs=b"step")
-        except BaseException:
-            channel.close()
-            raise
-        return channel
+        return _authenticated(connection, self._key, ours=b"driver", theirs=b"step")
 
     def close(self) -> None:
-        """Accept nobody any more; channels stay open."""
+        """Stop listening; channels stay open."""
         if hasattr(self, "_socket"):
             self._socket.close()
         if self._folder is not None:
@@ -193,11 +153,7 @@ class Listener:
 
 
 def connect(address: Address, key: bytes) -> Channel:
-    """Connect a step to its driver.
-
-    Raises:
-        ChannelClosed: nobody listens there, or not the driver.
-    """
+    """Connect a step to its driver. Raises ChannelClosed if nobody listens there, or not the driver."""
     try:
         if isinstance(address, str):
             connection = socket.socket(socket.AF_UNIX)
@@ -207,29 +163,36 @@ def connect(address: Address, key: bytes) -> Channel:
             connection = socket.create_connection(address, timeout=_HANDSHAKE_SECONDS)
     except OSError as error:
         raise ChannelClosed(f"the driver cannot be reached at {address}: {error}") from error
+    return _authenticated(connection, key, ours=b"step", theirs=b"driver")
+
+
+def _authenticated(connection: socket.socket, key: bytes, *, ours: bytes, theirs: bytes) -> Channel:
     channel = Channel(connection)
-    _tune(connection)
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     try:
-        channel.prove(key, ours=b"step", theirs=b"driver")
+        channel.prove(key, ours=ours, theirs=theirs)
     except BaseException:
         channel.close()
         raise
     return channel
 
 
+@contextlib.contextmanager
+def _closed_by_peer() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ChannelClosed(f"connection closed by peer: {error}") from error
+
+
 def _family(host: str) -> socket.AddressFamily:
     return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
 
 
-def _tune(connection: socket.socket) -> None:
-    if connection.family == socket.AF_UNIX:
-        return
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
 def _digest(key: bytes, who: bytes, theirs: bytes, ours: bytes) -> bytes:
-    return hmac.new(key, b"sparkrelay-channel:" + who + theirs + ours, hashlib.sha256).digest()
+    return hmac.digest(key, b"sparkrelay-channel:" + who + theirs + ours, "sha256")

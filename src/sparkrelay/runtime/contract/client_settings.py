@@ -1,7 +1,7 @@
-"""The settings of an instance's Kafka clients, made from its own.
+"""The settings of an instance's Kafka clients, derived from its own.
 
-Prefixed settings (``consumer.``, ``producer.``, ``admin.``) win over what is derived, but for those that exactly-once
-stands on. They are checked when the instance is made, though some are needed only later or only in workers.
+Prefixed settings (``consumer.``, ``producer.``, ``admin.``) override derived ones, except those that exactly-once
+depends on. All are checked when the instance is made, even those that are used later or only in workers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIXED: Final[Mapping[str, object]] = {
     "enable.auto.commit": False,
     "auto.offset.reset": "none",
 }
-#: What has a setting of the instance's own.
+#: Client setting -> the instance's setting for it.
 _OURS: Final[Mapping[str, str]] = {
     "group.id": "application.id",
     "auto.offset.reset": "auto.offset.reset",
@@ -45,17 +45,17 @@ _OURS: Final[Mapping[str, str]] = {
     "max.decompressed.batch.bytes": "max.decompressed.batch.bytes",
 }
 
-#: Of transaction.timeout.ms, what writing may take: the rest is for the commit. The broker aborts what takes longer.
+#: Share of transaction.timeout.ms for writing, the rest for the commit: the broker aborts longer transactions.
 _SHARE_OF_TRANSACTION: Final = 0.75
 
 
 def admin_settings(config: StreamsConfig, client_id: str) -> MaskedSettings:
-    """Return the settings of a connection for questions and transactions."""
+    """Return the settings of a connection for metadata and transactions."""
     return MaskedSettings({**_connection(config, client_id), **config.admin})
 
 
 def consumer_settings(config: StreamsConfig, client_id: str, instance_id: str | None = None) -> MaskedSettings:
-    """Return the settings of a group member; ``instance_id`` makes it a static one (KIP-345)."""
+    """Return the settings of a group member; ``instance_id`` makes it static (KIP-345)."""
     own = {
         "group.id": config.application_id,
         "session.timeout.ms": config.session_timeout_ms,
@@ -71,8 +71,8 @@ def consumer_settings(config: StreamsConfig, client_id: str, instance_id: str | 
 def worker_settings(config: StreamsConfig, client_id: str, *, run: int = 1) -> MaskedSettings:
     """Return the settings of workers' connections, which fetch and produce.
 
-    Workers find their connections by these, and outlive an instance. ``run`` counts the application's instances in this
-    driver: a second one may come after its topics were made anew, of which the first one's connections know nothing.
+    Workers find their connections by these settings, and outlive an instance. ``run`` numbers the application's
+    instances in this driver: a topic may be recreated between two, which the first one's connections do not notice.
     """
     own = {key: value for key, value in config.producer.items() if key not in {_COMPRESSION, _ACKS}}
     settings = MaskedSettings(_connection(config, client_id) | own)
@@ -82,25 +82,23 @@ def worker_settings(config: StreamsConfig, client_id: str, *, run: int = 1) -> M
 
 
 def compression(config: StreamsConfig) -> str:
-    """Return the codec of everything that is written."""
+    """Return the codec of all written records."""
     return str(config.producer.get(_COMPRESSION, "none"))
 
 
 def flush_seconds(config: StreamsConfig) -> float:
-    """Return how long the broker may take to acknowledge what a batch has written."""
+    """Return how long to wait for the acknowledgement of a batch's records."""
     client = ClientConfig.from_dict(worker_settings(config, "worker"))
     return min(client.delivery_timeout_ms, _SHARE_OF_TRANSACTION * config.transaction_timeout_ms) / 1000
 
 
 def check_client_settings(config: StreamsConfig) -> None:
-    """Check what is passed on to the clients.
-
-    Raises:
-        ConfigException: a prefixed setting is unknown, malformed, or one that exactly-once stands on.
-    """
+    """Raise ConfigException for unknown, malformed or exactly-once-breaking client settings."""
     for key, value in config.consumer.items():
         if key in _OURS:
-            raise ConfigException(f"setting 'consumer.{key}' (value {value!r}) is not free: set {_OURS[key]!r} instead")
+            raise ConfigException(
+                f"setting 'consumer.{key}' (value {value!r}) cannot be set: set {_OURS[key]!r} instead"
+            )
         if key in _FIXED and str(value).lower() != str(_FIXED[key]).lower():
             raise ConfigException(
                 f"setting 'consumer.{key}' has the value {value!r}: exactly once needs {_FIXED[key]!r}; leave it out"
@@ -118,7 +116,7 @@ def check_client_settings(config: StreamsConfig) -> None:
 
 
 def _connection(config: StreamsConfig, client_id: str) -> dict[str, Any]:
-    """Return what every connection needs, as the clients spell it."""
+    """Return the settings that all connections share."""
     return {
         "bootstrap.servers": config.bootstrap_servers,
         "client.id": config.client_id or client_id,

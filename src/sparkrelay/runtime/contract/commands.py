@@ -1,12 +1,12 @@
-"""What travels between driver and workers: commands one way, reports the other.
+"""Commands from the driver to workers, and the reports that come back.
 
-A prepared DataFrame is run again and again; what changes from one micro-batch to the next - ranges, batch numbers,
-lent producer ids - travels beside it as a job-local property, so that nothing is analysed or planned anew. Reports
-come back as the rows of the job. Our own errors travel in them too: raising would end the Python worker with all its
-caches, and take down the other tasks of the batch. Only user code raises.
+A prepared DataFrame runs again and again. What changes from one micro-batch to the next (ranges, batch numbers, lent
+producer ids) travels as a job-local property, so nothing is analysed or planned anew. Reports come back as the rows of
+the job. Our own errors travel in them too: raising would end the Python worker with all its caches and fail the other
+tasks of the batch. Only user code raises.
 
-Records that a micro-batch has one of for each task are named tuples: these are made, pickled and read in half the time
-of a dataclass.
+Records of which a micro-batch has one per task are named tuples: creating, pickling and reading them takes half the
+time of a dataclass.
 """
 
 from __future__ import annotations
@@ -47,21 +47,15 @@ __all__ = [
 
 #: Name of the job-local property that carries the command.
 COMMAND_PROPERTY: Final = "sparkrelay.command"
-#: Name of the job-local property that carries the id of the executor where the job belongs; empty: anywhere.
+#: Name of the job-local property that carries the id of the job's executor; empty: any.
 EXECUTOR_PROPERTY: Final = "sparkrelay.executor"
-#: Never changed. No proxy: it is pickled.
+#: Never changed. Not a MappingProxyType, which cannot be pickled.
 _NOTHING: Final[Mapping[Any, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Why a record is left out: what was raised each time that it was tried alone.
-
-    Attributes:
-        exception: name of the class.
-        message: what it said.
-        trace: where, as far as it is known.
-    """
+    """Why a record is left out: the exception (its class), its message, and its stack as far as it is known."""
 
     exception: str
     message: str
@@ -69,35 +63,32 @@ class LeftOut:
 
 
 class TaskCommand(NamedTuple):
-    """One task's share of a micro-batch.
+    """One task's part of a micro-batch.
 
     Attributes:
-        task: which task.
-        batch: the batch's number within the task; it only grows.
-        tries: number of this attempt, from 1. What an earlier attempt did is taken back: it may be a part.
-        committed: the last batch number that the driver knows as committed.
-        task_epoch: of the task's present owner; a store taken over under another one refuses the batch.
-        directory: the task's directory, or None if no leg of it has a store.
-        transaction: what to produce under: the open transaction, lent to the workers for this batch.
-        ranges: input partition -> offsets ``[from, to)``, of all legs.
-        positions: input partition -> offset before the batch, of what stateful legs read.
-        changelog_next: changelog partition -> offset where a restore would go on after the last committed batch.
-        sequences: output partition -> first sequence number, where an earlier leg of the batch wrote to it.
-        skipped: input partition -> offset that the state has seen, where records behind it are gone from the topic.
-        behind: input topics that have more than the batch takes: they hold watermarks back.
-        silence_ms: by how much watermarks go on although nothing has come; else 0.
-        awaited: store -> input topics that are read to their end and hold its watermark back all the same.
-        event_time_limits: input topic -> the newest event time of its rows that moves watermarks, in milliseconds since
-            1970, where tasks that write the topic are behind.
-        unread: those of these topics of which more is to come that was there when the batch was chosen.
-        clock_ms: what the machine's clock said when the batch was chosen, in milliseconds since 1970, where every try
-            of it must take the same for too far ahead; 0: the worker's own clock counts.
-        now_ms: what timers and expiries of processing time go by, in milliseconds since 1970: the driver's clock when
-            the batch was chosen; None: the worker's own counts.
-        left_out: records that the batch goes on without, by partition and offset.
-        describe: the changelog topics that are to say again what their stores hold.
-        topic_ids: source topic -> the id of the topic that ``ranges`` and ``positions`` belong to, as far as known.
-        changelog_ids: changelog topic -> the id of the topic that has the state, as far as known.
+        batch: number of the batch within the task; it only grows.
+        tries: number of this attempt, from 1. The effects of an earlier attempt are undone: it may have been partial.
+        committed: the last batch that the driver knows as committed.
+        task_epoch: epoch of the current owner; a store taken over under another epoch refuses the batch.
+        ranges: input partition -> offsets ``[from, to)``, for all legs.
+        positions: input partition -> offset before the batch, for the inputs of stateful legs.
+        changelog_next: changelog partition -> offset from which to restore after the last committed batch.
+        sequences: output partition -> first sequence number, if an earlier leg of the batch wrote to it.
+        skipped: input partition -> offset up to which the state has read, if the records after it were deleted.
+        behind: input topics with more records than the batch takes: they hold watermarks back.
+        silence_ms: how far to advance idle watermarks; 0: not at all.
+        awaited: store -> fully read input topics that still hold its watermark back.
+        event_time_limits: input topic -> the newest event time that moves watermarks, in milliseconds since 1970, if
+            tasks that write the topic are behind.
+        unread: the topics of ``event_time_limits`` that had more records than the batch takes when it was chosen.
+        clock_ms: the wall clock when the batch was chosen, in milliseconds since 1970, if every attempt must agree on
+            which times are too far ahead; 0: use the worker's clock.
+        now_ms: the time for timers and expiry in processing time: the driver's clock when the batch was chosen, in
+            milliseconds since 1970; None: use the worker's clock.
+        left_out: records to leave out, by partition and offset.
+        describe: changelog topics to which the description of their store is written again.
+        topic_ids: source topic -> id of the topic that ``ranges`` and ``positions`` refer to, if known.
+        changelog_ids: changelog topic -> id of the topic that has the state, if known.
         fixed: True if the batch takes all of its records, whatever their size.
     """
 
@@ -133,7 +124,7 @@ class TaskCommand(NamedTuple):
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
-        """What the state has seen once the batch is in."""
+        """The offsets up to which the state has read after the batch."""
         return {p: self.ranges[p][1] if p in self.ranges else offset for p, offset in self.positions.items()}
 
 
@@ -142,14 +133,12 @@ class BatchCommand:
     """One micro-batch of one stream thread.
 
     Attributes:
-        spark_partitions: for each Spark partition, the tasks it works on.
         partitions: partition count of each topic that is written.
-        global_tables: directory of the process's global tables, if it has any.
-        kept_rows: directory of this batch alone for rows that ``foreachBatch`` is to get, if any leg has one.
-        skipped_records: the same for records that are skipped; None where none may be.
-        skips_of: which leg speaks for the skipped records of a topic that several may read: leg and Kafka's name of it.
-        max_bytes: bytes that the records of a leg may take in each Spark partition, as fetched and decoded; 0: any
-            number. Tasks whose records are fixed do not count.
+        kept_rows: directory of this batch for rows of ``foreachBatch``, if any leg has it.
+        skipped_records: directory of this batch for skipped records; None where none may be skipped.
+        skips_of: (leg, Kafka topic) pairs: the leg that reports the skipped records of a topic read by several legs.
+        max_bytes: bytes that the records of a leg may take in each Spark partition, as fetched and decoded; 0:
+            unlimited. Tasks with fixed records do not count.
     """
 
     spark_partitions: tuple[tuple[TaskCommand, ...], ...]
@@ -163,30 +152,23 @@ class BatchCommand:
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """The rows of a task that wait in a file for ``foreachBatch``.
-
-    Attributes:
-        path: of the file, on the host of the process.
-        rows: how many.
-    """
+    """Rows of a task that are stored for ``foreachBatch``: path of the file on the process's host, and row count."""
 
     path: str
     rows: int
 
 
 class StateReport(NamedTuple):
-    """What the stateful step of a leg did for a task in a batch.
+    """What the stateful step of a leg did for a task in a batch. Times are in milliseconds since 1970.
 
     Attributes:
         keys_changed: groups of the store that got rows.
-        rows_late: rows that were left out because their window was over.
-        expired: windows that end by then are removed, in milliseconds since 1970; None where windows do not end.
-        last_end: when the last window of the store ends, in milliseconds since 1970.
-        left_ms: how far the watermark is from the end of the next window that is not over, or would be if no topic held
-            it back; 0: that window is open only because one does. None: there is none.
-        sources: where topics hold it back: those that the batch had rows of.
-        watermark: in milliseconds since 1970; None where there is none yet.
-        disk_bytes: what the task's stores take on the disk, all together.
+        rows_late: rows dropped because their window was closed.
+        expired: windows that end at or before this time are removed; None if windows do not end.
+        left_ms: milliseconds from the watermark to the end of the next open window, as if no topic held the watermark
+            back; 0: the window is open only because a topic does. None: no window is open.
+        sources: the topics with rows in the batch, if topics hold the watermark back.
+        disk_bytes: disk usage of all stores of the task.
     """
 
     store: str
@@ -204,18 +186,14 @@ class LegReport(NamedTuple):
     """What one leg of one task did in a batch.
 
     Attributes:
-        rows_in: records that reached the stateful step or, without one, the sink.
+        rows_in: rows that reached the stateful step or, without one, the sink.
         rows_out: records written to the sink topic.
-        oldest_out: sink topic of the user's -> the oldest timestamp written to it, in milliseconds since 1970.
-        newest_out: repartition topic -> the newest event time written to it, in milliseconds since 1970, where that is
-            gone by behind it.
-        state: what its stateful step did; None without one.
-        next_sequences: output partition -> next sequence number.
-        seconds: step -> seconds spent.
-        shown: the rows that ``show`` prints, their cells as text.
-        kept: the rows that ``foreachBatch`` is to get; None if there are none.
-        skipped: topic -> how many of its records were skipped, of those that the leg speaks for.
-        error: what went wrong, if anything did; then nothing else counts.
+        oldest_out: user's sink topic -> the oldest timestamp written, in milliseconds since 1970.
+        newest_out: repartition topic -> the newest event time written, in milliseconds since 1970, if a watermark
+            downstream depends on it.
+        shown: rows for ``show``, cells as text.
+        skipped: topic -> skipped records, for topics that this leg reports.
+        error: why the leg failed; all other fields are then meaningless.
     """
 
     leg: str
@@ -236,11 +214,7 @@ class LegReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreRestore:
-    """One store to restore: its changelog partition up to an offset (exclusive).
-
-    Attributes:
-        cut: True if the changelog is cut at what is over, so that it may begin behind what the store has seen.
-    """
+    """A store to restore, up to ``end`` (exclusive); if ``cut``, its changelog may begin after the store's position."""
 
     store: str
     changelog: TopicPartition
@@ -253,24 +227,23 @@ class RestoreCommand:
     """Bring one task's stores forward.
 
     Attributes:
-        stores: what to restore, and how far.
-        take_over: True to take the store over for ``task_epoch`` first, and back what it holds of unfinished batches.
-        wipe: True to set the local copy aside first.
-        kept_aside: with ``wipe``: False to remove it instead.
-        unused_before: epoch seconds; a copy that was not changed since is removed first: what it has not seen of its
-            changelog may lack deletions by now. One that has seen all of it, or has none, stays.
-        drop_journals: last committed batch, up to which journals are dropped, or None.
-        changelog_next: with ``drop_journals``: changelog partition -> offset where a restore would go on.
-        task_epoch: under which the store is, or was, taken over; nothing is changed under another one.
-        close: True to sync and close the store afterwards, as its task leaves.
-        topic_ids: with ``take_over``: the ids of the changelog topics, as far as known.
-        changelogs: with ``take_over``: every store of the task, or nothing if that is not known; others are emptied.
-        source_ends: with ``take_over``: store -> how far the group has read the topic that is its source and its
-            changelog, None if that is not known. A table that stands further on is emptied.
-        committed: of a task whose stores have no changelog: the group's offset, or None, of each partition that they
-            are made of. That decides about a batch whose outcome is not known here; stores that stand elsewhere are
-            emptied. Else None.
-        width: of the same, the number of tasks that its stores are spread over. Else None.
+        take_over: take the stores over for ``task_epoch`` first, and undo unfinished batches.
+        wipe: set the local copy aside first.
+        kept_aside: with ``wipe``: False to delete the copy instead.
+        unused_before: epoch seconds; a copy last changed before this is removed first, since deletions may be missing
+            from it. It stays if it has all of its changelog, or no changelog.
+        drop_journals: last committed batch, up to which journals are dropped; None: keep them.
+        changelog_next: with ``drop_journals``: changelog partition -> offset from which to restore.
+        task_epoch: epoch under which the stores are or were taken over; under another one nothing is changed.
+        close: sync and close the stores afterwards, as the task leaves.
+        topic_ids: with ``take_over``: known ids of the changelog topics.
+        changelogs: with ``take_over``: all stores of the task; empty if unknown. Other stores are emptied.
+        source_ends: with ``take_over``: store -> the group's offset in the topic that is both its source and its
+            changelog; None if unknown. A table that is further is emptied.
+        committed: only for tasks whose stores have no changelog: the group's offset, or None, of each partition that
+            they are built from. It decides whether an unfinished batch was committed; stores at other offsets are
+            emptied.
+        width: for the same tasks, the number of tasks that the stores are spread over.
     """
 
     task: TaskId
@@ -293,12 +266,11 @@ class RestoreCommand:
 
 @dataclass(frozen=True, slots=True)
 class RestoreSlice:
-    """One restore slice.
+    """One restore slice: the commands of each Spark partition, in order.
 
     Attributes:
-        spark_partitions: for each Spark partition, the tasks it brings forward, in this order.
-        seconds: how long the records of a partition's tasks may take together. The tasks that no time is left for have
-            everything but records done, and report; the next slice goes on.
+        seconds: time limit for a partition's records. Tasks left without time do all but apply records; the next slice
+            continues.
     """
 
     spark_partitions: tuple[tuple[RestoreCommand, ...], ...]
@@ -307,19 +279,14 @@ class RestoreSlice:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """Where one task's stores stand now.
+    """How far one task's stores are restored.
 
     Attributes:
-        positions: input positions that the state has seen.
+        positions: input positions that the state has read up to.
         batch: number of the last committed batch in the state; 0 if none.
-        changelog_next: changelog partition -> offset where the restore goes on.
-        records: changelog records applied in this slice.
-        started_at: changelog partition -> offset where the slice began.
-        task_epoch: that of the command; None for a standby.
-        disk_bytes: what the stores take on the disk.
-        topic_ids: source topic -> the id of the topic that ``positions`` belong to, as far as known.
-        read_through: False while rows of a store that an instance before did not close are still to be compared with
-            what was written. The command comes again.
+        changelog_next: changelog partition -> offset where the restore continues.
+        topic_ids: source topic -> id of the topic that ``positions`` refer to, if known.
+        read_through: False while rows of an uncleanly closed store are still being verified; the command is sent again.
     """
 
     task: TaskId
@@ -335,7 +302,7 @@ class RestoreReport:
     error: Exception | None = None
 
 
-#: Module -> what of it may be made from a command or a report. Only names of values: none of them does anything.
+#: Module -> names that a command or a report may contain. All are plain values; none has side effects.
 _KNOWN: Final = {
     __name__: frozenset(__all__),
     "sparkrelay.types": frozenset({"ProcessId", "TaskId", "TopicPartition"}),
@@ -352,39 +319,29 @@ _KNOWN: Final = {
 
 
 class _Reader(pickle.Unpickler):
-    """Reads commands and reports, and nothing else: bytes that name anything beside their classes are refused.
-
-    Both ends are ours, within one Spark application. So this holds no door shut that is known to be open; it keeps one
-    that somebody opens later from running code.
-    """
+    """Unpickles commands and reports only. It closes no known hole, but keeps one opened later from running code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name not in _KNOWN.get(module, ()):
-            raise StreamsException(
-                f"a command or report names {module}.{name}, which is no part of any: it is not ours"
-            )
+            raise StreamsException(f"a command or report names {module}.{name}, which is not allowed in one: not ours")
         return super().find_class(module, name)
 
 
 def encode_bytes(value: Any) -> bytes:
-    """Return ``value`` as bytes for a report row."""
+    """Return a value as bytes for a report row."""
     return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def decode_bytes(data: bytes) -> Any:
-    """Read what :func:`encode_bytes` wrote, whatever stands behind it.
-
-    Raises:
-        StreamsException: it holds something that no command or report does.
-    """
+    """Decode :func:`encode_bytes`, ignoring trailing bytes; raise StreamsException for any foreign class."""
     return _Reader(io.BytesIO(data)).load()
 
 
 def encode(value: Any) -> str:
-    """Return ``value`` as text that a Spark property can carry."""
+    """Return a value as text for a Spark property."""
     return base64.b64encode(encode_bytes(value)).decode("ascii")
 
 
 def decode(text: str) -> Any:
-    """Read what :func:`encode` wrote; raises as :func:`decode_bytes` does."""
+    """Decode the output of :func:`encode`; raises like :func:`decode_bytes`."""
     return decode_bytes(base64.b64decode(text))

@@ -1,14 +1,13 @@
-"""What is noted with the group's offsets: a JSON object for a partition, each part of it somebody's own.
+"""Notes in the metadata of the group's committed offsets: a JSON object per partition.
 
-``event_times``, on a task's first input: how far it has come with repartition topics (``tasks.event_times``).
-``changelogs``, there too: store -> the id of the changelog topic that has its state, as of the commit.
-``batch``, there too: which micro-batch of a task with ``foreachBatch`` it is (``tasks.batch_notes``).
-``source_changelog``: that the topic is a table's changelog as well.
-``tasks``, with it: over how many tasks the table was spread.
-``owner``, on a task's first input: who writes for the task (``contract.owners``).
-``set_by_hand``: the id of the topic that ``sparkrelay offsets set`` set the offset for.
+On the first input of a task: ``event_times``, how far the task is in repartition topics (``tasks.event_times``);
+``changelogs``, store -> id of the changelog topic that has its state as of the commit; ``batch``, the micro-batch of a
+task with ``foreachBatch`` (``tasks.batch_notes``); ``owner``, who writes for the task (``contract.owners``).
 
-It comes from a broker, where others can write, too: whatever does not fit is nothing.
+On other partitions: ``source_changelog``, if the topic is also a table's changelog, with ``tasks``, the number of tasks
+that the table is spread over; ``set_by_hand``, the id of the topic that ``sparkrelay offsets set`` set the offset for.
+
+Others can write to the broker too, so malformed notes are ignored.
 """
 
 from __future__ import annotations
@@ -36,60 +35,53 @@ __all__ = [
     "set_by_hand_note",
 ]
 
-#: Brokers take 4,096 bytes unless ``offset.metadata.max.bytes`` says something else; the text is ASCII.
+#: Brokers accept 4,096 bytes by default (``offset.metadata.max.bytes``); the text is ASCII.
 MOST_CHARACTERS: Final = 4000
-#: The part of a topic that is a table's changelog as well. Nothing else says so once the setting is taken back.
+#: Marks a topic that is also a table's changelog. Nothing else records this once the setting is reverted.
 SOURCE_CHANGELOG: Final[Mapping[str, Any]] = MappingProxyType({"source_changelog": True})
-#: With it, over how many tasks the table was spread.
 TASKS: Final = "tasks"
 CHANGELOGS: Final = "changelogs"
 _SET_BY_HAND: Final = "set_by_hand"
 
 
 def note_text(task: TaskId, parts: Mapping[str, Any]) -> str:
-    """Return the text of a note; of nothing it is empty.
+    """Return the text of a note; empty without parts. Raises StreamsException if it is too long for a broker.
 
-    A note that would be too long lacks ``changelogs``: without it, a lost changelog is not noticed, and all else works.
-
-    Raises:
-        StreamsException: it is too long for a broker.
+    It then first drops ``changelogs``, without which only a lost changelog goes unnoticed.
     """
-    said = {name: part for name, part in parts.items() if part}
-    text = json.dumps(said, separators=(",", ":")) if said else ""
-    if len(text) > MOST_CHARACTERS and CHANGELOGS in said:
-        return note_text(task, {name: part for name, part in said.items() if name != CHANGELOGS})
+    present = {name: part for name, part in parts.items() if part}
+    text = json.dumps(present, separators=(",", ":")) if present else ""
+    if len(text) > MOST_CHARACTERS and CHANGELOGS in present:
+        return note_text(task, {name: part for name, part in present.items() if name != CHANGELOGS})
     if len(text) > MOST_CHARACTERS:
         raise StreamsException(
-            f"task {task}: what its commits have to say beside the offsets takes {len(text):,} bytes, and brokers "
-            f"keep no more than {MOST_CHARACTERS:,}. It grows with the topics that the task reads and writes: put "
-            "fewer into one part of the pipeline that has foreachBatch() or a watermark, with a topic in between"
+            f"task {task}: the metadata of its commits takes {len(text):,} bytes, and brokers keep at most "
+            f"{MOST_CHARACTERS:,}. It grows with the topics that the task reads and writes: split the part of the "
+            "pipeline that has foreachBatch() or a watermark, with a topic in between"
         )
     return text
 
 
 def note_parts(text: str) -> dict[str, Any]:
-    """Return the parts of a note; none where somebody else has written it."""
+    """Return the parts of a note; empty if it is not one of ours."""
     try:
-        said = json.loads(text)
+        parts = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return parts if isinstance(parts, dict) else {}
 
 
 def set_by_hand_note(topic_id: str, noted: str = "") -> str:
     """Return the note of an offset that an operator sets for the topic with this id.
 
-    Args:
-        topic_id: of the topic.
-        noted: what is noted with the offset by now. It is kept, without ``changelogs``: the operator accepts the state
-            that the changelogs have.
+    The parts already ``noted`` are kept except ``changelogs``: the operator accepts the state that the changelogs have.
     """
     kept = {name: part for name, part in note_parts(noted).items() if name != CHANGELOGS}
     return json.dumps(kept | {_SET_BY_HAND: topic_id}, separators=(",", ":"))
 
 
 def noted_changelogs(text: str) -> dict[str, str]:
-    """Return store -> the id of the changelog topic that had its state when the note was committed."""
+    """Return store -> id of the changelog topic that had its state at the commit."""
     found = note_parts(text).get(CHANGELOGS)
     if not isinstance(found, dict):
         return {}
@@ -97,6 +89,6 @@ def noted_changelogs(text: str) -> dict[str, str]:
 
 
 def set_by_hand(text: str) -> str | None:
-    """Return the id of the topic that an operator has set the offset for; None if a task has committed it."""
+    """Return the id of the topic that an operator set the offset for; None if a task committed the offset."""
     topic_id = note_parts(text).get(_SET_BY_HAND)
     return topic_id if isinstance(topic_id, str) else None

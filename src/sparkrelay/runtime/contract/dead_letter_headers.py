@@ -1,4 +1,4 @@
-"""The headers that a dead letter gets behind its own, with the names that Kafka Streams gives them (KIP-1034)."""
+"""Headers of a dead letter, added after the record's own, named as in Kafka Streams (KIP-1034)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 __all__ = ["EXCEPTION", "MESSAGE", "OFFSET", "PARTITION", "PREFIX", "TOPIC", "TRACE"]
 
 PREFIX: Final = "__streams.errors."
-#: Name of the class of what was raised, what it said, and where.
+#: Class, message and stack of the exception.
 EXCEPTION: Final = f"{PREFIX}exception"
 MESSAGE: Final = f"{PREFIX}message"
 TRACE: Final = f"{PREFIX}stacktrace"
-#: Where the record was; numbers are decimal.
+#: Origin of the record; numbers are decimal.
 TOPIC: Final = f"{PREFIX}topic"
 PARTITION: Final = f"{PREFIX}partition"
 OFFSET: Final = f"{PREFIX}offset"

@@ -1,10 +1,10 @@
-"""Fault points: places between two writes where a test can kill the process, on purpose instead of by luck.
+"""Fault points: places between two writes where a test kills the process deterministically.
 
-``SPARKRELAY_FAULTS`` names a file that a test writes while the instance runs. Its one line ``<id> <point> <count>
-<whom>`` says: whoever reaches the point for the count-th time, counted over all processes under this id, kills
-``instance`` (every process of this session: driver, JVM, Python workers) or ``worker`` (only itself). Without the
-file nothing happens, so one instance can first recover and then be armed. Unset, which is always outside of tests,
-a point costs one comparison.
+``SPARKRELAY_FAULTS`` names a file that a test writes while the instance runs. Its line ``<id> <point> <count> <whom>``
+means: the process that reaches the point for the count-th time, counted over all processes under this id, kills
+``instance`` (every process of this session: driver, JVM, Python workers) or ``worker`` (only itself). Without the file
+nothing happens, so an instance can recover before it is armed. Unset, as always outside of tests, a point costs one
+comparison.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def reach(point: str) -> None:
     if point != wanted:
         return
     counter = Path(f"{_ARMED}.{id_}")
-    # One byte a time: appending is atomic, so two workers never count as one.
+    # Appending a byte is atomic, so two workers never count as one.
     descriptor = os.open(counter, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, b".")
     reached = os.lseek(descriptor, 0, os.SEEK_CUR)

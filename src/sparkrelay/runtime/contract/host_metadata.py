@@ -1,8 +1,8 @@
-"""Where a process lives, as its tags and its rack say: read on the executor itself, or on the driver.
+"""Host, rack and tags of a process, read on the executor or on the driver.
 
-One configuration serves all executors of an application, but each of them is somewhere else. So the host is a tag of
-its own accord, and what else differs from machine to machine comes from the environment of the machine: Spark's
-standalone workers have their ``spark-env.sh``, YARN its node managers' and Kubernetes its pods' environment.
+One configuration serves all executors of an application, but they run on different hosts. So the host is a tag by
+itself, and other differences come from the machine's environment: ``spark-env.sh`` of Spark's standalone workers, or
+the environment of YARN's node managers or Kubernetes' pods.
 """
 
 from __future__ import annotations
@@ -26,19 +26,13 @@ __all__ = ["HOST_TAG", "HostMetadata"]
 HOST_TAG: Final = "host"
 _RACK: Final = "SPARKRELAY_CLIENT_RACK"
 _TAG: Final = "SPARKRELAY_CLIENT_TAG_"
-#: KIP-708's limit for values. A longer name keeps its beginning, and differs from others by its digest.
+#: KIP-708's limit for values. Longer names are truncated, and made unique by a digest.
 _LONGEST_HOST, _DIGEST = 30, 8
 
 
 @dataclass(frozen=True, slots=True)
 class HostMetadata:
-    """Where a process lives.
-
-    Attributes:
-        host: name of its host.
-        rack: its rack; empty if the environment names none.
-        tags: what else the environment says, by key in small letters.
-    """
+    """Host, rack and tags (by lower-case key) of a process."""
 
     host: str
     rack: str = ""
@@ -46,19 +40,20 @@ class HostMetadata:
 
     @classmethod
     def here(cls, environment: Mapping[str, str] | None = None) -> Self:
-        """Return where this Python process lives: on an executor its worker, on the driver the application itself."""
+        """Return the metadata of this Python process: an executor's worker, or the driver."""
         values = os.environ if environment is None else environment
         tags = {key.removeprefix(_TAG).lower(): text for key, text in values.items() if key.startswith(_TAG) and text}
         return cls(socket.gethostname(), values.get(_RACK, ""), tags)
 
     def applied_to(self, config: StreamsConfig) -> StreamsConfig:
-        """Return the settings of a process that lives here.
+        """Return the settings of a process with this metadata.
 
-        The environment wins over the configuration, which does not know the machine. The tag ``host`` is set unless
-        something else is called so, or there are five tags already (KIP-708's limit).
+        The environment overrides the configuration, which does not know the machine. The tag ``host`` is set unless it
+        exists already or there are five tags (KIP-708's limit).
 
         Raises:
-            ConfigException: a variable is no valid tag, or ``rack.aware.assignment.tags`` names a tag that is not set.
+            ConfigException: a variable is not a valid tag, or ``rack.aware.assignment.tags`` names a tag that is not
+                set.
         """
         tags = {**config.client_tags, **self.tags}
         try:

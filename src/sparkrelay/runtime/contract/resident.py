@@ -1,4 +1,4 @@
-"""What the driver and the steps of a resident job agree on."""
+"""The contract between the driver and the steps of a resident job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS: Final = struct.Struct("<d")
 
 
 class Role(StrEnum):
-    """Where a step stands in its leg."""
+    """Position of a step in its leg."""
 
     SOURCE = "source"
     BETWEEN = "between"
@@ -25,13 +25,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepName:
-    """One step of a resident job; pickled with its plan.
-
-    Attributes:
-        leg: the leg's id.
-        role: where the step stands in it.
-        key: what shows the driver and the step to each other (``channel``).
-    """
+    """One step of a resident job; ``key`` authenticates it to the driver (``channel``). Pickled with its plan."""
 
     leg: str
     role: Role
@@ -40,23 +34,18 @@ class StepName:
 
 @dataclass(frozen=True, slots=True)
 class ResidentCommand:
-    """How the steps of a resident job begin.
-
-    Attributes:
-        address: where the driver awaits them.
-        marker_bytes: length of the column that pushes a micro-batch's rows through every buffer on the way.
-    """
+    """How the steps of a resident job begin; the marker column pushes rows through every buffer."""
 
     address: Address
     marker_bytes: int
 
 
 def stamped(data: bytes, cpu_seconds: float) -> bytes:
-    """Return a command, or a report, behind the CPU seconds that the steps of its leg have spent on the micro-batch."""
+    """Return a command or a report, prefixed with the CPU seconds that its leg has spent on the micro-batch."""
     return _SECONDS.pack(cpu_seconds) + data
 
 
 def read_stamp(data: bytes) -> tuple[float, bytes]:
-    """Return the CPU seconds, and what stands behind them."""
+    """Return the CPU seconds and the data after them."""
     (seconds,) = _SECONDS.unpack_from(data)
     return seconds, data[_SECONDS.size :]

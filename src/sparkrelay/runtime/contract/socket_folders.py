@@ -1,12 +1,12 @@
 """Short, private folders for Unix sockets, and removal of those that killed processes left.
 
-A Unix socket's path is limited to 107 bytes, 103 on BSD and macOS. A container of YARN has a longer path than that
-(``.../usercache/USER/appcache/application_.../container_.../tmp``), and so may ``TMPDIR`` or ``java.io.tmpdir``.
-Therefore sockets are made in a folder of their own, in the first temporary folder whose path is short enough and in
-which no other user can replace what we make. ``mkdtemp`` chooses its name, so nobody can create it first.
+A Unix socket's path is limited to 107 bytes, 103 on BSD and macOS. Temporary folders may have longer paths, such as
+those of YARN's containers (``.../usercache/USER/appcache/application_.../container_.../tmp``). Therefore sockets get a
+folder of their own, in the first temporary folder with a short enough path and in which no other user can replace
+files. ``mkdtemp`` chooses its name, so nobody can create it first.
 
-The maker keeps a lock on the folder (``flock``), which the kernel releases however the process ends.
-``remove_abandoned`` removes folders of this user that nobody locks.
+Its maker keeps a lock on the folder (``flock``), which the kernel releases however the process ends.
+``remove_abandoned`` removes unlocked folders of this user.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = [
     "why_unusable",
 ]
 
-#: How many bytes a socket's path may have: ``sun_path`` less its final zero.
+#: Longest path of a socket in bytes: ``sun_path`` without the final zero.
 LONGEST_PATH: Final = 107 if sys.platform.startswith("linux") else 103
 #: The Spark setting that names the folder of Spark's own sockets.
 SPARK_DIR: Final = "spark.python.unix.domain.socket.dir"
-#: Spark's names of sockets, ``.UUID.sock``.
+#: Length of Spark's socket names, ``.UUID.sock``.
 SPARK_SOCKET_BYTES: Final = 42
 
 _PREFIX: Final = "sparkrelay-sock-"
@@ -59,14 +59,9 @@ class SocketFolder:
     """A new folder with mode 0700 for Unix sockets. ``close`` removes it."""
 
     def __init__(self, candidates: Iterable[str | Path], name_bytes: int) -> None:
-        """Make the folder.
+        """Make the folder in the first usable candidate, for sockets with names of at most ``name_bytes``.
 
-        Args:
-            candidates: where it may be made, in order of preference.
-            name_bytes: length of the longest name of a socket in it.
-
-        Raises:
-            NoSocketFolder: none of them can be used. The message says why for each.
+        Raises NoSocketFolder, which says why for each candidate.
         """
         reasons = []
         for candidate in candidates:
@@ -82,9 +77,9 @@ class SocketFolder:
             reasons.append(reason)
         longest = LONGEST_PATH - _FOLDER_BYTES - name_bytes - 2
         raise NoSocketFolder(
-            f"no folder for Unix sockets can be made, whose paths may have {LONGEST_PATH} bytes: {'; '.join(reasons)}. "
-            f"Name a folder on a path of at most {longest} bytes that belongs to {_user()} and that no other user may "
-            f"write to, by TMPDIR, or for Spark's Python workers by {SPARK_DIR}; it must exist on each host"
+            f"cannot make a folder for Unix sockets, whose paths may have {LONGEST_PATH} bytes: {'; '.join(reasons)}. "
+            f"Choose a folder with a path of at most {longest} bytes that belongs to {_user()} and that no other user "
+            f"may write to, and set TMPDIR to it, or {SPARK_DIR} for Spark's Python workers; it must exist on each host"
         )
 
     def __enter__(self) -> Self:
@@ -94,7 +89,7 @@ class SocketFolder:
         self.close()
 
     def close(self) -> None:
-        """Remove the folder and all that is in it. May be called twice."""
+        """Remove the folder and its content. May be called twice."""
         if self._lock >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
@@ -104,22 +99,16 @@ class SocketFolder:
 def temporary_folders(given: str | Path | None = None) -> list[Path]:
     """Return the temporary folders of this host in order of preference, without duplicates.
 
-    Args:
-        given: the one that is preferred. If it is itself a folder of this module's, the folder above it is.
+    ``given`` comes first; if it is itself a folder of this module, its parent does.
     """
-    # Nothing in them is used by a name that others can guess.
+    # No file in them has a predictable name.
     names = (given, tempfile.gettempdir(), "/tmp", "/var/tmp")  # noqa: S108
     folders = [Path(name) for name in names if name]
     return list(dict.fromkeys(one.parent if one.name.startswith(_PREFIX) else one for one in folders))
 
 
 def why_unusable(folder: Path, name_bytes: int) -> str | None:
-    """Say why sockets cannot be made in a folder; None if they can.
-
-    Args:
-        folder: which one.
-        name_bytes: length of the longest name of a socket, relative to the folder.
-    """
+    """Return why sockets, of names of at most ``name_bytes``, cannot be made in a folder; None if they can."""
     length = len(os.fsencode(folder)) + 1 + name_bytes
     if length > LONGEST_PATH:
         return f"a socket in {folder} would have a path of {length} bytes"
@@ -142,7 +131,7 @@ def remove_abandoned(parents: Iterable[Path]) -> None:
             lock = _locked(folder)
             try:
                 entries = list(folder.iterdir())
-                # Whatever else has such a name is not ours to remove.
+                # A folder with anything else in it is not ours to remove.
                 if all(stat.S_ISSOCK(entry.lstat().st_mode) for entry in entries):
                     for entry in entries:
                         entry.unlink()
@@ -159,13 +148,13 @@ def _found(parent: Path) -> list[Path]:
 
 
 def _make(parent: Path) -> tuple[Path, int]:
-    """Make a folder and lock it; return its path and the descriptor that has the lock."""
+    """Make and lock a folder; return its path and the descriptor that holds the lock."""
     for _ in range(_ATTEMPTS):
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         try:
             lock = _locked(folder)
         except (BlockingIOError, FileNotFoundError):
-            continue  # another process took it for abandoned before it was locked, and removes it
+            continue  # another process considered it abandoned before it was locked, and removes it
         except OSError:
             folder.rmdir()
             raise
@@ -173,16 +162,11 @@ def _make(parent: Path) -> tuple[Path, int]:
             if os.path.samestat(os.fstat(lock), folder.lstat()):
                 return folder, lock
         os.close(lock)
-    raise NoSocketFolder(f"{_ATTEMPTS} new folders in {parent} were removed at once: look for what empties it")
+    raise NoSocketFolder(f"{_ATTEMPTS} new folders in {parent} were removed at once: find out what empties it")
 
 
 def _locked(folder: Path) -> int:
-    """Lock a folder; return the descriptor that has the lock.
-
-    Raises:
-        BlockingIOError: a living process has it.
-        OSError: it is not a directory, or its file system has no locks.
-    """
+    """Lock a folder; return the descriptor with the lock. Raises BlockingIOError if a living process holds it."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

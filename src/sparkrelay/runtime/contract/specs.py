@@ -1,4 +1,4 @@
-"""What a leg's worker steps need to know for as long as an assignment lasts; pickled with the prepared DataFrame."""
+"""Specifications of a leg's worker steps for as long as an assignment lasts; pickled with the prepared DataFrame."""
 
 from __future__ import annotations
 
@@ -28,13 +28,9 @@ class StepSpec:
     """What every step of a leg needs to know.
 
     Attributes:
-        leg: the leg's id.
-        subtopology: whose tasks it runs for.
         topics: Kafka's names of the source topics.
-        spark_partitions: Spark partitions of the process.
-        client: settings of the worker's Kafka connection.
-        map_limit: bound on the size of a task's state, bytes (``store.max.bytes``).
-        failure_key: what signs an error that travels through Spark's text (``failure_marks``).
+        map_limit: maximum size of a task's state in bytes (``store.max.bytes``).
+        failure_key: signs errors that travel through Spark's error text (``failure_marks``).
     """
 
     leg: str
@@ -51,19 +47,15 @@ class FetchSpec(StepSpec):
     """How a leg's source turns records into rows.
 
     Attributes:
-        key: format of the message key, or None.
-        value: format of the value, or None; internal topics carry typed rows (``internal``).
-        value_schema: Arrow schema of the decoded value (typed sources).
-        key_schema: likewise of the key, where its format has a schema of its own.
-        layout: of an internal topic: the number of the layout that its rows must have.
-        output: Arrow schema of the rows that leave the step: only the wanted columns, then the hidden ones.
-        event_time: column whose value replaces the record's timestamp, or None.
-        skip_tombstones: True where null values end here, as in front of an aggregation.
-        skip_bad_records: True to log and drop what does not decode, False to fail.
-        whole: True to decode all that the formats declare, also what nobody reads: then all legs find the same records
-            bad.
-        is_global: True in front of a global table, whose one task reads every partition.
-        in_order: True where partitions are read one behind the other, so that every try has the rows in one order.
+        value: format of the value, if any; internal topics carry typed rows (``internal``).
+        layout: number of the row layout of an internal topic.
+        output: Arrow schema of the output rows: the wanted columns, then the hidden ones.
+        event_time: column that replaces the record's timestamp, if any.
+        skip_tombstones: drop null values, as before an aggregation.
+        skip_bad_records: log and drop records that cannot be decoded, instead of failing.
+        whole: decode all declared columns, even unread ones, so that all legs find the same bad records.
+        is_global: True for a global table, whose single task reads every partition.
+        in_order: read partitions one after the other, so that every attempt has the rows in the same order.
     """
 
     key: Format | None
@@ -83,11 +75,10 @@ class FetchSpec(StepSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedSpec(StepSpec):
-    """What becomes of the records that a leg's source has skipped.
+    """How a leg's skipped records are written.
 
     Attributes:
-        topic: Kafka's name of the dead letter topic, or None where they are only counted.
-        flush_seconds: how long the broker may take to acknowledge what is written.
+        topic: Kafka's name of the dead letter topic; None: skipped records are only counted.
     """
 
     topic: str | None
@@ -97,13 +88,11 @@ class SkippedSpec(StepSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSpec(StepSpec):
-    """The store that a leg's stateful step keeps.
+    """The store of a leg's stateful step.
 
     Attributes:
-        changelog: Kafka's name of the store's changelog; None if it has none.
-        contents: what the store holds, in words: a store that holds something else is refused.
-        flush_seconds: how long the broker may take to acknowledge what is written.
-        holds: what it holds, where that is no rows of a table.
+        contents: what the store holds, in words; a store with other contents is refused.
+        holds: what it holds instead of a table's rows.
     """
 
     store: str
@@ -115,16 +104,16 @@ class StoreSpec(StepSpec):
     holds: ClassVar[str] = "no rows"
 
     def said(self) -> dict[str, Any]:
-        """Return what a changelog says of its store, beside its name and contents."""
+        """Return the description of the store in its changelog, without its name and contents."""
         return {"holds": self.holds}
 
 
 @dataclass(frozen=True, slots=True)
 class SourceChangelog:
-    """How the store of a table is restored from the topic that the table is read from.
+    """How the store of a table is restored from the table's source topic.
 
     Attributes:
-        fetch: makes rows of the topic's records, as in a micro-batch.
+        fetch: makes rows of records, as in a micro-batch.
         stored: makes the store's keys and values of rows; null values delete.
         contents: what the store holds, in words.
     """
@@ -136,17 +125,14 @@ class SourceChangelog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionSpec(StepSpec):
-    """What is done with the rows of a leg that go to no topic.
+    """What to do with the rows of a leg without a sink topic.
 
     Attributes:
-        behind_state: True in a leg that keeps a store.
-        columns: Arrow schema of the visible columns.
-        rows: of ``show``: rows of a task at most that go to the driver, all of them text.
-        width: of ``show``: characters of a cell at most.
-        function: of ``foreach``: takes each row.
-        keeps: of ``foreachBatch``: True; the rows stay in a file until the driver has called its function.
-        schema: of ``foreach``: the rows' schema as Spark's JSON.
-        changelog: as :class:`PublishSpec` has it.
+        behind_state: True in a leg with a store.
+        rows: for ``show``: most rows of a task that are sent to the driver, as text.
+        function: for ``foreach``: called with each row.
+        keeps: True for ``foreachBatch``: rows stay in a file until the driver has called its function.
+        schema: for ``foreach``: the rows' schema as Spark's JSON.
     """
 
     columns: pa.Schema
@@ -164,20 +150,17 @@ class PublishSpec(StepSpec):
     """How a leg's rows become records of its sink topic.
 
     Attributes:
-        behind_state: True in a leg that keeps a store, and has other steps in between.
-        topic: Kafka's name of the sink topic, or None for a leg that only keeps a store.
-        columns: names of the columns that the value is made of, in order.
-        key_columns: columns that make the key; empty: the key that travels with the rows.
-        key: format of the key; None: as ``key_bytes`` writes the columns.
+        behind_state: True in a leg with a store and steps after it.
+        topic: Kafka's name of the sink topic; None if the leg only keeps a store.
+        key_columns: columns of the key; empty: the key that travels with the rows.
+        key: format of the key; None: the encoding of ``key_bytes``.
         value: format of the value; None for a repartition topic, which carries whole rows.
-        layout: of a repartition topic: the number of its rows' layout.
-        changelog: Kafka's name of the changelog that the leg has written to before, and others write to behind it.
-        headers: the column that is written as the records' headers, or None.
-        flush_seconds: how long the broker may take to acknowledge what is written.
-        event_time: of a repartition topic behind which a watermark goes by it: the column of the rows' event times.
-        ahead_ms: how far ahead of the machine's clock an event time may be to count.
-        best: of a repartition topic behind which only the first rows of each key are kept: leaves rows of one task out
-            that are none of them; else None.
+        layout: number of the row layout of a repartition topic.
+        changelog: Kafka's name of the changelog that this leg wrote to earlier and later legs write to again, if any.
+        event_time: column with the rows' event times, for a repartition topic upstream of a watermark.
+        ahead_ms: event times further ahead of the clock than this do not count.
+        best: drops rows of a task that cannot be among the first of their key, for a repartition topic of which only
+            those are kept.
     """
 
     topic: str | None
@@ -197,5 +180,5 @@ class PublishSpec(StepSpec):
 
     @property
     def read(self) -> list[str]:
-        """The columns of its rows that it reads, but for hidden ones; some of them twice."""
+        """The visible columns that it reads, possibly with duplicates."""
         return [*self.columns, *self.key_columns, *(() if self.headers is None else (self.headers,))]

@@ -1,7 +1,7 @@
-"""What a changelog says of its store, so that its rows can be read without the pipeline.
+"""The description of a store in its changelog, so that its rows can be read without the pipeline.
 
-A record of JSON under a key of its own (:data:`sparkrelay.state.changelog.SCHEMA_KEY`): what kind of store it is, the
-columns of key and value as Spark's schemas, and what the values are of. docs/internals/changelog.md has its fields;
+A JSON record under a reserved key (:data:`sparkrelay.state.changelog.SCHEMA_KEY`): the kind of store, Spark's schemas
+of key and value columns, and the meaning of the values. docs/internals/changelog.md lists its fields;
 ``operators.descriptions`` reads it.
 """
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["VERSION", "describe_store"]
 
 VERSION: Final = 1
-#: Far below what a record may have. A longer one says only what kind of store it is.
+#: Far below the limit of a record. A longer description is reduced to the kind of store.
 _LONGEST: Final = 256 * 1024
 
 
 def describe_store(spec: StoreSpec) -> bytes:
-    """Return what is written into a changelog about its store."""
+    """Return the description of a store for its changelog."""
     said: dict[str, Any] = {"version": VERSION, "store": spec.store, "contents": spec.contents}
     try:
         data = _encoded(said | spec.said())

@@ -1,14 +1,14 @@
-"""Which micro-batch of a task with ``foreachBatch`` a commit is of, by the part ``batch`` of its note.
+"""The micro-batch that a commit belongs to, for tasks with ``foreachBatch``: part ``batch`` of its note.
 
-Such a task also commits before each new micro-batch, with the offsets as they were: the *intent*, which says what that
-micro-batch takes and by what else its rows go. Whoever opens the task next and finds one whose offsets are still the
-committed ones runs exactly that, under the same number.
+Such a task also commits before each new micro-batch, with unchanged offsets: the *intent*, which records what the batch
+takes and what else its rows depend on. A later owner that finds an intent for the committed offsets runs exactly that
+batch, under the same number.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sparkrelay.runtime.contract.commit_notes import note_parts
 from sparkrelay.types import TaskId, TopicPartition
@@ -18,22 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchIntent", "BatchNote", "newest_batch", "read_batch"]
 
+Value = TypeVar("Value")
+
 _LARGEST: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class BatchIntent:
-    """What a micro-batch takes, and what its rows depend on beside that.
-
-    Attributes:
-        ranges: input partition -> offsets ``[from, to)``.
-        behind: input topics that have more than that.
-        silence_ms: by how much watermarks go on with it.
-        awaited: store -> topics that hold its watermark back though they are read to their end.
-        limits: input topic -> the newest event time of its rows that moves watermarks.
-        clock_ms: by which event times are too far ahead, milliseconds since 1970.
-        now_ms: by which timers and expiries of processing time go, likewise; None: it does not say.
-    """
+    """What a micro-batch takes, and what else its rows depend on; fields as in :class:`TaskCommand`."""
 
     ranges: Mapping[TopicPartition, tuple[int, int]]
     behind: frozenset[str] = frozenset()
@@ -46,20 +38,20 @@ class BatchIntent:
 
 @dataclass(frozen=True, slots=True)
 class BatchNote:
-    """Which micro-batch of a task a commit is of; with an intent it is yet to be run."""
+    """The micro-batch of a commit; with an intent it has not run yet."""
 
     task: TaskId
     number: int
     intent: BatchIntent | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return what :func:`read_batch` reads, as the part ``batch`` of a note; topics are numbered."""
-        said: dict[str, Any] = {"task": str(self.task), "number": self.number}
+        """Return the part ``batch`` of a note, for :func:`read_batch`; topics are numbered."""
+        note: dict[str, Any] = {"task": str(self.task), "number": self.number}
         if (intent := self.intent) is None:
-            return said
-        topics = sorted({p.topic for p in intent.ranges} | intent.behind | intent.limits.keys() | _all(intent.awaited))
+            return note
+        topics = sorted({p.topic for p in intent.ranges}.union(intent.behind, intent.limits, *intent.awaited.values()))
         number = {topic: index for index, topic in enumerate(topics)}
-        return said | {
+        return note | {
             "topics": topics,
             "ranges": [[number[p.topic], p.partition, *span] for p, span in sorted(intent.ranges.items())],
             "behind": sorted(number[topic] for topic in intent.behind),
@@ -72,58 +64,52 @@ class BatchNote:
 
 
 def newest_batch(task: TaskId, texts: Iterable[str]) -> BatchNote | None:
-    """Return the note of a task's last micro-batch of those that its inputs' commits have."""
+    """Return the note of a task's last micro-batch among the notes of its inputs."""
     found = [note for text in texts if (note := read_batch(text)) is not None and note.task == task]
     return max(found, key=lambda note: note.number, default=None)
 
 
 def read_batch(text: str) -> BatchNote | None:
-    """Return which micro-batch a note is of; None if it does not say."""
+    """Return the micro-batch in a note; None if there is none, or it is malformed."""
     try:
-        said = note_parts(text)["batch"]
-        task = TaskId.parse(said["task"])
-        number = _number(said["number"], 1)
-        return BatchNote(task, number, _intent(said) if "ranges" in said else None)
+        note = note_parts(text)["batch"]
+        intent = _intent(note) if "ranges" in note else None
+        return BatchNote(TaskId.parse(note["task"]), _number(note["number"], 1), intent)
     except (ValueError, TypeError, LookupError, AttributeError):
         return None
 
 
-def _intent(said: Mapping[str, Any]) -> BatchIntent:
-    topics = [_text(topic) for topic in _list(said["topics"])]
+def _intent(note: Mapping[str, Any]) -> BatchIntent:
+    topics = [_typed(topic, str) for topic in _typed(note["topics"], list)]
+
+    def named(numbers: Any) -> frozenset[str]:
+        return frozenset(topics[_number(index)] for index in _typed(numbers, list))
+
     ranges = {}
-    for one in _list(said["ranges"]):
-        index, partition, start, stop = _list(one)
+    for one in _typed(note["ranges"], list):
+        index, partition, start, stop = _typed(one, list)
         ranges[TopicPartition(topics[_number(index)], _number(partition))] = _number(start), _number(stop, start)
     if not ranges:
-        raise ValueError("a batch takes something, or nothing of some partition")
-    awaited = {
-        _text(store): frozenset(topics[_number(index)] for index in _list(some))
-        for store, some in said["awaited"].items()
-    }
-    limits = {topics[_number(index)]: _number(ms, -_LARGEST) for index, ms in map(_list, _list(said["limits"]))}
-    behind = frozenset(topics[_number(index)] for index in _list(said["behind"]))
-    # A release before this one did not say.
-    now_ms = None if said.get("now_ms") is None else _number(said["now_ms"])
-    return BatchIntent(ranges, behind, _number(said["silence_ms"]), awaited, limits, _number(said["clock_ms"]), now_ms)
+        raise ValueError("an intent has at least one range, possibly empty")
+    return BatchIntent(
+        ranges,
+        named(note["behind"]),
+        _number(note["silence_ms"]),
+        {_typed(store, str): named(some) for store, some in note["awaited"].items()},
+        {topics[_number(index)]: _number(ms, -_LARGEST) for index, ms in _typed(note["limits"], list)},
+        _number(note["clock_ms"]),
+        # Earlier releases did not write it.
+        None if note.get("now_ms") is None else _number(note["now_ms"]),
+    )
 
 
 def _number(value: Any, least: int = 0) -> int:
     if type(value) is not int or not least <= value < _LARGEST:
-        raise ValueError(f"{value!r} is no number from {least} on")
+        raise ValueError(f"{value!r} is not a number >= {least}")
     return value
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+def _typed(value: Any, kind: type[Value]) -> Value:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is not a {kind.__name__}")
     return value
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is no list")
-    return value
-
-
-def _all(awaited: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*awaited.values())

@@ -1,4 +1,4 @@
-"""Where a task's changelogs may be cut: in front of it are windows that expired, and nothing that a restore needs."""
+"""Where a task's changelogs may be cut: before that are only expired windows, nothing that a restore needs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["ChangelogCuts"]
 
 
 class ChangelogCuts:
-    """Learns from each batch that is committed. Pure.
+    """Updated after every committed batch. Pure.
 
-    A restore needs of a changelog what has not expired, and the last marker. All that stands before an offset has
-    expired once the last window has that the store had when the changelog ended there: whatever was written before was
-    of no later one, or had expired already, or was deleted by then. What was deleted, a copy that stands in front of
-    the cut has all the same: it begins anew there (``TaskStore.restore_anew``).
+    A restore needs the unexpired part of a changelog, and the last marker. Everything before an offset has expired once
+    the store's last window at the time that the changelog ended there has: earlier records belong to no later window,
+    had expired already, or were deleted. A copy that is before the cut may still have deleted rows: it starts anew
+    (``TaskStore.restore_anew``).
     """
 
     def __init__(self) -> None:
@@ -26,20 +26,16 @@ class ChangelogCuts:
 
     @property
     def before(self) -> dict[TopicPartition, int]:
-        """Changelog partition -> offset before which it may be cut. Any thread may ask."""
+        """Changelog partition -> offset before which it may be cut. Thread-safe."""
         return dict(self._before)
 
     def committed(self, changelog: TopicPartition, end: int, *, expired: int, last_end: int) -> None:
-        """Learn of a batch.
+        """Update from a batch after the changelog's ``end`` that removed windows up to ``expired`` (ms since 1970).
 
-        Args:
-            changelog: of the store.
-            end: where it ended before the batch, whose marker lies behind.
-            expired: windows that end by then are removed with the batch, in milliseconds since 1970.
-            last_end: when the last window of the store ends, in milliseconds since 1970.
+        ``last_end`` is the end of the store's last window.
         """
         waiting = self._waiting.setdefault(changelog, deque())
-        # The later offset is allowed as soon as those before it, or sooner: what was deleted holds nothing back.
+        # The later offset may be cut no later than these: deleted rows hold nothing back.
         while waiting and waiting[-1][1] >= last_end:
             waiting.pop()
         waiting.append((end, last_end))

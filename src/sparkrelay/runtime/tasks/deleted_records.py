@@ -20,13 +20,7 @@ _MOST_NAMED: Final = 5
 def deleted_records(
     application: str, positions: Mapping[TopicPartition, int], first: Mapping[TopicPartition, int]
 ) -> OffsetOutOfRangeException | None:
-    """Return the error that names all partitions whose next records are gone; None if there are none.
-
-    Args:
-        application: the application.id.
-        positions: the offset that each partition is read from next.
-        first: where the logs begin.
-    """
+    """Return the error that names all partitions whose next records were deleted; None if there are none."""
     lost = sorted(partition for partition, offset in positions.items() if first.get(partition, 0) > offset)
     if not lost:
         return None

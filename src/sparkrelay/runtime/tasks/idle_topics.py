@@ -1,4 +1,4 @@
-"""Which topics that a task has read to their end hold its watermarks back: those that were not silent for long."""
+"""Which fully read topics hold a task's watermarks back: those that were not silent for long."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ __all__ = ["IdleTopics"]
 
 
 class IdleTopics:
-    """Decides for one owner of a task. Pure; it is given monotonic times in seconds.
+    """Tracked for one owner of a task. Pure; times are monotonic seconds.
 
-    What counts are rows that reach the stateful step: a topic of which all are filtered away in front of it is silent,
-    or windows would never end. Kafka Streams looks at the topics themselves (``PartitionGroup.readyToProcess``).
+    Only rows that reach the stateful step count: a topic whose rows are all filtered out is silent, or windows would
+    never close. Kafka Streams looks at the topics themselves (``PartitionGroup.readyToProcess``).
 
     Args:
-        idle_seconds: store -> for how long a topic is waited for (``max.task.idle.ms``, ``join.idle.ms``); 0: none is.
-        topics: store -> the topics that its step reads, of steps with a watermark that read several.
+        idle_seconds: store -> how long to wait for a silent topic (``max.task.idle.ms``, ``join.idle.ms``); 0: not at
+            all.
+        topics: store -> topics read by its step, for steps with a watermark and several topics.
     """
 
     def __init__(self, idle_seconds: Mapping[str, float], topics: Mapping[str, frozenset[str]]) -> None:
@@ -29,24 +30,21 @@ class IdleTopics:
         self._topics = {store: read for store, read in topics.items() if idle_seconds[store] > 0}
         #: Store and topic -> when the topic was last not silent.
         self._since: dict[tuple[str, str], float] = {}
-        #: Those of which something had been unread upstream for long by the last look.
+        #: Those with a backlog upstream at the last look.
         self._had_backlog: set[tuple[str, str]] = set()
         #: Store -> the topics that held its watermark in the last batch.
         self._holding = dict(self._topics)
-        #: Whether a window is open only because a topic holds it. A new owner does not know, and looks.
+        #: True if a window is open only because a topic holds it, or this is unknown.
         self._held = dict.fromkeys(self._topics, True)
 
     def look(
         self, behind: Collection[str], now: float, unread_since: Mapping[str, float] | None = None
     ) -> dict[str, frozenset[str]]:
-        """Return the topics that are waited for, by store.
+        """Return the topics to wait for, by store; ``behind`` are those with more records than the batch takes.
 
-        Args:
-            behind: those that have more than the batch takes.
-            now: when this is asked.
-            unread_since: topic -> since when what may become rows of it has been unread upstream. What is unread for as
-                long as a silent topic is waited for is a backlog: rows, though they have not come yet. What has come
-                since, as there always is something in a steady flow, is none; all of it may be filtered away.
+        ``unread_since`` is since when possible rows have been unread upstream. What has been unread for the idle time
+        is a backlog: rows on their way. Newer input, which a steady flow always has, is none: it may all be filtered
+        out.
         """
         awaited = {store: set[str]() for store in self._topics}
         for store, topics in self._topics.items():
@@ -54,7 +52,7 @@ class IdleTopics:
             for topic in topics:
                 one = store, topic
                 unread = math.inf if unread_since is None else unread_since.get(topic, math.inf)
-                # What has come of a backlog may show only by the look behind the one that finds it gone.
+                # Rows of a backlog may only show in the look after the one that finds it gone.
                 backlog, had_backlog = unread <= now - idle, one in self._had_backlog
                 if topic in behind or one not in self._since or backlog or had_backlog:
                     self._since[one] = now
@@ -62,19 +60,19 @@ class IdleTopics:
                     self._had_backlog.add(one)
                 else:
                     self._had_backlog.discard(one)
-                over = self._since[one] + idle
-                # What was there by then is waited for.
-                if now < over or unread <= over:
+                end = self._since[one] + idle
+                # Input that existed by then is awaited.
+                if now < end or unread <= end:
                     awaited[store].add(topic)
         return {store: frozenset(topics) for store, topics in awaited.items()}
 
     @property
     def counts(self) -> bool:
-        """True if a topic is waited for that comes silent."""
+        """True if silent topics are waited for."""
         return bool(self._topics)
 
     def may_be_due(self, now: float) -> bool:
-        """Return whether a topic may be let go now that holds a window, if nothing is unread upstream."""
+        """Return whether a topic may stop holding a window now, if nothing is unread upstream."""
         return any(
             self._since.get((store, topic), now) + self._idle_seconds[store] <= now
             for store, topics in self._holding.items()
@@ -83,18 +81,12 @@ class IdleTopics:
         )
 
     def due(self, awaited: Mapping[str, frozenset[str]]) -> frozenset[str]:
-        """Return the topics of groupings whose windows end because one of them is waited for no longer."""
+        """Return the topics of stores whose windows close because a topic is no longer waited for."""
         stores = [store for store, topics in awaited.items() if self._held[store] and self._holding[store] - topics]
         return frozenset(topic for store in stores for topic in self._topics[store])
 
     def committed(self, states: Iterable[StateReport], awaited: Mapping[str, frozenset[str]], looked_at: float) -> None:
-        """Learn of a batch.
-
-        Args:
-            states: what its stateful steps have reported.
-            awaited: the topics that were waited for, by store.
-            looked_at: when it was chosen.
-        """
+        """Update from a committed batch, with the topics it waited for by store, and when it was chosen."""
         for state in states:
             if state.store in self._topics and state.store in awaited:
                 self._since |= {(state.store, topic): looked_at for topic in state.sources}
@@ -102,5 +94,5 @@ class IdleTopics:
                 self._held[state.store] = state.left_ms == 0
 
     def inputs_unknown(self, now: float) -> None:
-        """Note that nobody could say whether there is input: that is no silence."""
+        """Record that the inputs could not be checked: they are not silent."""
         self._since = dict.fromkeys(self._since, now)

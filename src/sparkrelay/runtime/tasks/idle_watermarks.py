@@ -1,4 +1,4 @@
-"""When watermarks of a task without input go on all the same, so that its last windows end."""
+"""When watermarks of a task without input advance, so that its last windows close."""
 
 from __future__ import annotations
 
@@ -14,39 +14,37 @@ __all__ = ["IdleWatermarks"]
 
 
 class IdleWatermarks:
-    """Decides for one owner of a task. Pure; it is given monotonic times in seconds.
+    """Tracked for one owner of a task. Pure; times are monotonic seconds.
 
-    Event time goes on by as much as the clock of the wall has while nothing came, so that windows of long ago, as in a
-    backfill, end no sooner than those of today. It does so when a window is over by it, not before.
+    Event time advances by as much as the clock did without input, so windows of a backfill close no sooner than current
+    ones. It advances only when that closes a window.
 
     Args:
-        idle_seconds: for how long nothing must have come (``watermark.idle.ms``); 0: watermarks stay where they are.
-        stores: those whose windows end.
+        idle_seconds: idle time required (``watermark.idle.ms``); 0: watermarks never advance.
+        stores: stores with windows that close.
     """
 
     def __init__(self, idle_seconds: float, stores: Iterable[str]) -> None:
         self._idle_seconds = idle_seconds
         self._since: float | None = None
         self._asked_at: float | None = None
-        #: Store -> how far its watermark is from the end of its next window. A new owner does not know, and looks.
+        #: Store -> milliseconds from its watermark to the end of its next window; 0 if unknown, for a new owner.
         self._left_ms: dict[str, float] = dict.fromkeys(stores, 0)
 
     def had_input(self, now: float) -> None:
-        """Note that the task is not idle."""
+        """Record that the task is not idle."""
         self._since, self._asked_at = now, None
 
     def due(self, now: float, unread_since: Iterable[float] = ()) -> int:
-        """Return by how many milliseconds watermarks are to go on now; 0: they are not.
+        """Return how far to advance watermarks now, in milliseconds; 0: not at all.
 
-        Args:
-            now: when this is asked.
-            unread_since: since when what may become input has been unread upstream. What is unread for as long as an
-                idle task waits is input, though it has not come yet; and what was there by then is waited for.
+        ``unread_since`` are the times since which possible input has been unread upstream. What is unread for the idle
+        time counts as input on its way, and earlier input is awaited.
         """
         oldest = min(unread_since, default=math.inf)
         if self._since is None or oldest <= now - self._idle_seconds:
             self._since = now
-        # What came after that is no older.
+        # Later input has later times.
         until = min(now, oldest)
         if not self.may_be_due(until):
             return 0
@@ -55,11 +53,11 @@ class IdleWatermarks:
 
     @property
     def counts(self) -> bool:
-        """True if watermarks go on by silence at all."""
+        """True if watermarks may advance without input."""
         return self._idle_seconds > 0
 
     def may_be_due(self, now: float) -> bool:
-        """Return whether watermarks are to go on now if nothing is unread upstream."""
+        """Return whether watermarks advance now if nothing is unread upstream."""
         if self._since is None or not self.counts:
             return False
         silence = now - self._since
@@ -67,10 +65,10 @@ class IdleWatermarks:
         return silence >= self._idle_seconds and silence * 1000 >= nearest
 
     def committed(self, states: Iterable[StateReport]) -> None:
-        """Learn how stores are with a batch, which had input, or was due."""
+        """Update from a committed batch, which had input or was due."""
         if self._asked_at is not None:
             self._since, self._asked_at = self._asked_at, None
-            # What an idle batch does not reach is not waited for.
+            # A window that an idle batch did not reach is not awaited.
             self._left_ms = dict.fromkeys(self._left_ms, math.inf)
         for state in states:
             if state.store in self._left_ms:

@@ -1,8 +1,7 @@
-"""The tasks in service: the stream thread puts them in and takes them out, the batch thread works on them.
+"""The tasks in service: the stream thread adds and withdraws them, the batch thread runs them.
 
-A task that is in here belongs to the batch thread while a micro-batch of it is under way, and to the stream thread
-else. ``withdraw`` is the one place where one waits for the other: a revocation waits for the batch of the tasks that
-leave, and for no other.
+Such a task belongs to the batch thread while a micro-batch of it runs, otherwise to the stream thread. Only
+``withdraw`` makes one wait for the other: a revocation waits for the batch of the leaving tasks, and for no other.
 """
 
 from __future__ import annotations
@@ -28,48 +27,47 @@ class InService:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._tasks: dict[TaskId, Task] = {}
-        #: The tasks that the batch thread looks at and that may begin; who leaves meanwhile, or comes again, may not.
+        #: Tasks of the current look that may begin a batch: not those that leave or return meanwhile.
         self._looked_at: set[TaskId] = set()
         self._under_way: frozenset[TaskId] = frozenset()
         self._fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
-        #: How often there was news for the batch thread, now and when it last looked.
+        #: Number of news for the batch thread, now and at its last look.
         self._news = self._seen = 0
         self._ended = False
         self._paused = False
-        #: As whom the stream thread is in the group; None: it is not.
         self._member: GroupMember | None = None
-        #: How often the group has expelled it, now and when the micro-batch under way began.
+        #: Number of expulsions from the group, now and when the running micro-batch began.
         self._expulsions = self._expulsions_seen = 0
         #: Called at each news, under the lock and on any thread: it must neither wait nor call anything here.
-        self.on_news: Callable[[], None] = _nothing
-        #: Partition count of each topic that is written, as last seen by either thread.
+        self.on_news: Callable[[], None] = lambda: None
+        #: Partition counts of written topics, as last seen by either thread.
         self.sink_partitions: Mapping[str, int] = {}
-        #: Partition count of each source topic, as of the assignment that is followed.
+        #: Partition counts of source topics, as of the current assignment.
         self.source_partitions: Mapping[str, int] = {}
-        #: Repartition topic -> the tasks that write it, where a watermark behind it goes by event times in its rows.
+        #: Repartition topic -> the tasks that write it, if a watermark downstream depends on its rows.
         self.writers: Mapping[str, Writers] = {}
 
     # -- for the stream thread --------------------------------------------------------------------------------------
 
     def put(self, tasks: Iterable[Task]) -> None:
-        """Take tasks into service: micro-batches may take input for them from now on."""
+        """Take tasks into service: micro-batches may read their input from now on."""
         with self._changed:
             self._tasks |= {task.id: task for task in tasks}
             self._notify()
 
     def fall_out(self, tasks: Mapping[TaskId, tuple[Task, Exception]]) -> None:
-        """Note tasks that could not be taken into service: they are initialized again, as those that fell out are."""
+        """Add tasks that could not enter service, to be initialized again."""
         with self._changed:
             self._fallen_out.update(tasks)
 
     def joined(self, member: GroupMember) -> None:
-        """Note as whom the stream thread is in the group from now on."""
+        """Record the stream thread's current group membership."""
         with self._changed:
             self._member = member
             self._changed.notify_all()
 
     def expelled(self) -> None:
-        """Note that it is not in the group any more, so that its tasks may be others' by now."""
+        """Record that it is no longer in the group: others may own its tasks."""
         with self._changed:
             self._member = None
             self._expulsions += 1
@@ -77,28 +75,23 @@ class InService:
 
     @property
     def present_member(self) -> GroupMember | None:
-        """As whom the stream thread is in the group now; None: it is not."""
+        """The stream thread's group membership; None if it has none."""
         return self._member
 
     def withdraw(self, ids: Collection[TaskId], *, timeout: float) -> frozenset[TaskId]:
-        """Take tasks out of service and wait for the micro-batch that they are in.
+        """Take tasks out of service and wait, up to ``timeout`` seconds, for the micro-batch that they are in.
 
-        Args:
-            ids: tasks; those that are not in service only have their batch waited for.
-            timeout: seconds.
-
-        Returns:
-            The tasks whose batch is still under way.
+        Tasks not in service are waited for too. Returns the tasks whose batch is still running.
         """
         deadline = time.monotonic() + timeout
         with self._changed:
             for id_ in ids:
                 self._tasks.pop(id_, None)
                 self._fallen_out.pop(id_, None)
-            # A look may wait long for a broker that is silent; nothing is done by it.
+            # A look may wait long for a silent broker, but changes nothing.
             self._looked_at.difference_update(ids)
             if not self._tasks:
-                # Who waits for their input would hold on to their stores.
+                # The batch thread must not wait for their input, as its workers hold their stores.
                 self._notify()
             while left := self._under_way.intersection(ids):
                 seconds = deadline - time.monotonic()
@@ -109,38 +102,38 @@ class InService:
 
     @property
     def under_way(self) -> frozenset[TaskId]:
-        """The tasks of the micro-batch under way, those that have left meanwhile included."""
+        """The tasks of the running micro-batch, including withdrawn ones."""
         return self._under_way
 
     def while_under_way(self, ids: Collection[TaskId], do: Callable[[], None]) -> None:
-        """Call ``do`` if one of those tasks is in the micro-batch under way; no other one begins meanwhile.
+        """Call ``do`` if one of these tasks is in the running micro-batch; the next one cannot begin meanwhile.
 
-        What cancels that batch can so not hit the next, which may be of tasks that stay.
+        So a cancellation cannot hit the next batch, whose tasks may stay.
         """
         with self._changed:
             if self._under_way.intersection(ids):
                 do()
 
     def take_fallen_out(self) -> list[tuple[Task, Exception]]:
-        """Return, once, the tasks that fell out of service, with the reason: they are to be initialized again."""
+        """Return and clear the tasks that fell out of service, with the reasons: to be initialized again."""
         with self._changed:
             fallen_out, self._fallen_out = self._fallen_out, {}
             return list(fallen_out.values())
 
     def pause(self) -> None:
-        """Begin no further micro-batch; the one under way ends."""
+        """Begin no further micro-batch; the running one finishes."""
         with self._changed:
             self._paused = True
             self._notify()
 
     def resume(self) -> None:
-        """Go on after ``pause``."""
+        """Continue after ``pause``."""
         with self._changed:
             self._paused = False
             self._notify()
 
     def end(self) -> None:
-        """Let the batch thread end after what it does."""
+        """End the batch thread after its current work."""
         with self._changed:
             self._ended = True
             self._notify()
@@ -154,12 +147,12 @@ class InService:
 
     @property
     def has_news(self) -> bool:
-        """True if, since the last look, tasks came or all have left, or the thread is to pause, to go on or to end."""
+        """True if tasks came, the last one left, or the thread is to pause, resume or end, since the last look."""
         return self._ended or self._news != self._seen
 
     @property
     def news_seen(self) -> int:
-        """How often there had been news by the last look: the tasks in service stay the same while it does."""
+        """Number of the last seen news: while it is unchanged, so are the tasks in service."""
         return self._seen
 
     @property
@@ -174,7 +167,7 @@ class InService:
             return not self._tasks or self._paused
 
     def look(self) -> list[Task]:
-        """Wait for tasks in service, and while paused, and return them; none when the thread is to end."""
+        """Wait until there are tasks and they are not paused; return them, or none if the thread is to end."""
         with self._changed:
             self._changed.wait_for(lambda: (self._tasks and not self._paused) or self._ended)
             if self._ended:
@@ -184,21 +177,17 @@ class InService:
             return list(self._tasks.values())
 
     def begin(self, ids: Collection[TaskId]) -> frozenset[TaskId]:
-        """Begin a micro-batch of those tasks; return those that may: not withdrawn, not paused since the look."""
+        """Begin a micro-batch of those tasks that were not withdrawn or paused since the look; return them."""
         with self._changed:
             self._under_way = frozenset() if self._paused else frozenset(self._looked_at.intersection(ids))
             self._expulsions_seen = self._expulsions
             return self._under_way
 
     def member(self, but: GroupMember | None = None, *, seconds: float = 0.0) -> GroupMember | None:
-        """Return as whom the offsets of the micro-batch under way may be committed (KIP-447).
+        """Return the group membership for committing the offsets of the running micro-batch (KIP-447).
 
-        Args:
-            but: another one than this is waited for: its generation is over.
-            seconds: for how long.
-
-        Returns:
-            None if the thread was expelled since the micro-batch began, or there is no other one yet.
+        Waits up to ``seconds`` for one other than ``but``, whose generation ended. Returns None if there is none, or
+        the thread was expelled since the micro-batch began.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._lost or self._member not in {None, but}, seconds)
@@ -209,7 +198,7 @@ class InService:
         return self._expulsions != self._expulsions_seen
 
     def done(self, fallen_out: Mapping[TaskId, Exception]) -> None:
-        """End the micro-batch; ``fallen_out`` are tasks that must be initialized again before they can go on."""
+        """End the micro-batch; ``fallen_out`` are the tasks to initialize again, with the reasons."""
         with self._changed:
             for id_, reason in fallen_out.items():
                 task = self._tasks.pop(id_, None)
@@ -219,7 +208,7 @@ class InService:
             self._changed.notify_all()
 
     def rest(self, seconds: float) -> None:
-        """Wait, but no longer than until there is news."""
+        """Wait for that long, or until there is news."""
         with self._changed:
             self._changed.wait_for(lambda: self.has_news, seconds)
 
@@ -227,7 +216,3 @@ class InService:
         self._news += 1
         self._changed.notify_all()
         self.on_news()
-
-
-def _nothing() -> None:
-    """Do nothing."""

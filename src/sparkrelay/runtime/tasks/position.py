@@ -1,4 +1,4 @@
-"""Where a task stands: in its input, and with its copy of the state."""
+"""The position of a task in its input and of its copy of the state."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ __all__ = ["LocalCopy", "Position"]
 
 @dataclass(slots=True)
 class Position:
-    """How far a task has come.
+    """Progress of a task.
 
     Attributes:
-        offsets: input partition -> next offset.
-        skipped: input partition -> offset that the state has seen, where the records behind it are gone.
-        batch: number of the last batch that was tried.
-        committed: number of the last batch known as committed.
-        topic_ids: source topic -> the id of the topic that the offsets belong to, as far as known.
+        skipped: input partition -> offset up to which the state has read, if the records after it were deleted.
+        batch: number of the last attempted batch.
+        topic_ids: source topic -> known id of the topic that the offsets refer to.
     """
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -34,16 +32,14 @@ class Position:
 
 @dataclass(slots=True)
 class LocalCopy:
-    """What this process has of the task's state.
+    """The copy of the task's state in this process.
 
     Attributes:
-        offsets: changelog partition -> offset where a restore would go on. What others wrote never counts: a fenced
-            owner that took its copy to have it would lose it.
-        listed: the changelogs' ends when the batch under way was chosen.
-        ends: changelog partition -> where the restore must get to.
-        wipe: True if it cannot be trusted and is rebuilt.
-        wiped_after: the batch that was the last committed one when it was last found unusable, or None.
-        disk_bytes: what it takes on the disk; None while nobody has said it.
+        offsets: changelog partition -> offset where a restore would continue. Never counts what others wrote: a fenced
+            owner would lose those records.
+        listed: ends of the changelogs when the batch under way was chosen.
+        wipe: True if the copy is unusable and must be rebuilt.
+        wiped_after: the last committed batch when the copy was last unusable; None if it never was.
     """
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""How much input tasks take, how far behind they are, and how work is spread over Spark's partitions. Pure."""
+"""How much input tasks take, how far behind they are, and how work is spread over Spark partitions. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = [
+    "Ranges",
     "behind",
+    "count_records",
     "name_tasks",
     "plan_ranges",
     "require_inputs",
@@ -23,20 +25,28 @@ __all__ = [
 ]
 
 
+Ranges = dict["TopicPartition", tuple[int, int]]
+
+
 def behind(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
-    """Return how many offsets lie between where something stands and the ends, as far as these are known."""
+    """Return the number of offsets up to the known ends."""
     return sum(max(0, end - offsets.get(partition, 0)) for partition, end in ends.items())
 
 
 def stops_of(
     positions: Mapping[TopicPartition, int], ranges: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, int]:
-    """Return a task's offsets after a batch of those ranges; ``positions`` are its offsets before."""
+    """Return a task's offsets after a batch, given its offsets before."""
     return {**positions, **{partition: stop for partition, (_, stop) in ranges.items()}}
 
 
+def count_records(ranges: Mapping[TopicPartition, tuple[int, int]]) -> int:
+    """Return the number of offsets in ranges."""
+    return sum(stop - start for start, stop in ranges.values())
+
+
 def topics_behind(stops: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> frozenset[str]:
-    """Return the topics that have more than a micro-batch takes; ``stops`` is where it ends in each partition."""
+    """Return the topics with records after these offsets."""
     return frozenset(partition.topic for partition, end in ends.items() if stops.get(partition, 0) < end)
 
 
@@ -45,34 +55,26 @@ def source_offsets(
     copied: Mapping[TopicPartition, int],
     committed: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Return where tables stand that reuse their topic: where their copy does, and that is the group's offset.
+    """Return the offsets of tables that reuse their topic: those of their copy, which is at the group's offset.
 
-    A copy that is behind could get no further: the topic ends before the group's offset, for which whoever reads it
-    on is refused.
-
-    Args:
-        partitions: of the topics.
-        copied: how far copies have them; those of which nothing was copied are left out.
-        committed: the group's offsets.
+    A copy behind the group's offset cannot get further: the topic ends before it, so its reader is refused. Partitions
+    without copied records are left out.
     """
     return {p: max(copied[p], committed.get(p, 0)) for p in partitions if copied.get(p)}
 
 
 def require_inputs(
-    positions: Mapping[TaskId, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int]
+    application: str, positions: Mapping[TaskId, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int]
 ) -> None:
-    """Make sure that no input ends before the place where its task stands.
-
-    Raises:
-        StreamsException: one does. Going on would skip whatever comes first in the new log.
-    """
-    for id_, stands_at in positions.items():
-        for partition, offset in stands_at.items():
+    """Raise StreamsException if an input ends before its task's position: the new log's start would be skipped."""
+    for id_, offsets in positions.items():
+        for partition, offset in offsets.items():
             if ends.get(partition, offset) < offset:
                 raise StreamsException(
-                    f"task {id_} stands at offset {offset} of {partition}, but the log ends at {ends[partition]}: "
-                    "the topic was deleted and created again, or lost records. Start over with sparkrelay reset, or, "
-                    "for a pipeline without state, set the group's offset to one that is there: sparkrelay offsets set"
+                    f"task {id_} is at offset {offset} of {partition}, but the log ends at {ends[partition]}: "
+                    "the topic was deleted and created again, or lost records. Start over with sparkrelay reset "
+                    f"--application-id {application} ..., or, for a pipeline without state, set the group's offset to "
+                    "an existing one: sparkrelay offsets set"
                 )
 
 
@@ -81,55 +83,45 @@ def plan_ranges(
     ends: Mapping[TopicPartition, int],
     limit: int,
     first: Collection[str] = (),
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Choose offsets ``[from, to)`` for one task, at most ``limit`` in all, fairly between its partitions.
+) -> Ranges:
+    """Choose offsets ``[from, to)`` for one task, at most ``limit`` in total, fairly between its partitions.
 
-    Each partition may take an equal share; what one leaves over goes to the others, smallest backlog first. While a
-    table is behind, those who look into it wait: they would not find what is older than they are.
-
-    Args:
-        positions: where the task stands.
-        ends: of its partitions.
-        limit: offsets that it may take.
-        first: topics of tables that others look into.
+    Each partition may take an equal share; unused shares go to the others, smallest backlog first. While one of the
+    tables (topics in ``first``) is behind, lookups wait: they would miss rows older than themselves.
     """
     tables = {partition: start for partition, start in positions.items() if partition.topic in first}
     if not tables:
         return _fairly(positions, ends, limit)
     ranges = _fairly(tables, ends, limit)
-    left = limit - sum(stop - start for start, stop in ranges.values())
+    left = limit - count_records(ranges)
     if all(ranges.get(p, (start, start))[1] >= ends.get(p, 0) for p, start in tables.items()):
         others = {partition: start for partition, start in positions.items() if partition not in tables}
         ranges |= _fairly(others, ends, left)
     return ranges
 
 
-def _fairly(
-    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int
-) -> dict[TopicPartition, tuple[int, int]]:
+def _fairly(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int) -> Ranges:
     backlog = {p: (start, ends[p]) for p, start in positions.items() if ends.get(p, 0) > start}
-    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    ranges: Ranges = {}
     left = limit
-    for index, (partition, (start, end)) in enumerate(
-        sorted(backlog.items(), key=lambda item: item[1][1] - item[1][0])
-    ):
-        share = max(1, left // (len(backlog) - index)) if left > 0 else 0
-        if share == 0:
+    ordered = sorted(backlog.items(), key=lambda item: item[1][1] - item[1][0])
+    for others, (partition, (start, end)) in zip(range(len(ordered), 0, -1), ordered, strict=True):
+        if left <= 0:
             break
-        stop = min(end, start + share)
-        ranges[partition] = (start, stop)
+        stop = min(end, start + max(1, left // others))
+        ranges[partition] = start, stop
         left -= stop - start
     return ranges
 
 
 def name_tasks(tasks: Iterable[TaskId]) -> str:
-    """Return tasks as one short text: ``1_0``, or ``4 tasks, 1_0..1_3``."""
+    """Return a short text: ``1_0``, or ``4 tasks, 1_0..1_3``."""
     ids = sorted(tasks)
     return str(ids[0]) if len(ids) == 1 else f"{len(ids)} tasks, {ids[0]}..{ids[-1]}"
 
 
 def share_out(weights: Mapping[TaskId, int], spark_partitions: int) -> list[list[TaskId]]:
-    """Spread tasks over Spark partitions so that the heaviest one is light: largest first, to the least loaded."""
+    """Spread tasks over Spark partitions evenly: heaviest task first, to the least loaded partition."""
     shares: list[list[TaskId]] = [[] for _ in range(spark_partitions)]
     loads = [0] * spark_partitions
     for task, weight in sorted(weights.items(), key=lambda item: (-item[1], item[0])):

@@ -1,12 +1,12 @@
-"""Topics that were deleted and created again, by their ids. Pure.
+"""Topics that were deleted and created again, detected by their ids. Pure.
 
-A source topic: Kafka forgets a group's offsets of a topic with the topic, but the state of a task outlives it. Each
-position in the state belongs to a topic id, so that the state's position is never taken for one of the new topic.
+Source topics: Kafka forgets the group's offsets of a deleted topic, but a task's state outlives it. Each position in
+the state belongs to a topic id, so it is never applied to the new topic.
 
-A changelog: local state names the ids of its changelogs. Where none is left, only the group's commits still say that
-there was state: each names the ids of the changelogs that have it. While a task runs, its records go to its changelogs
-by their ids: a new changelog that has some records would be taken for a copy of the old one. Where brokers are too old
-for that, the ids are compared before each micro-batch is committed.
+Changelogs: local state names the ids of its changelogs. Without local state, only the group's commits show that there
+was state: each names the ids of the changelogs that have it. A running task writes to its changelogs by their ids: with
+a few records, a new changelog would look like a copy of the old one. With brokers that are too old for that, the ids
+are compared before each commit.
 """
 
 from __future__ import annotations
@@ -47,22 +47,16 @@ def replaced_topic(application: str, task: TaskId, topics: Collection[str], *, s
 def lost_changelogs(
     stores: Mapping[str, TopicPartition], notes: Mapping[TopicPartition, str], topic_ids: Mapping[str, str]
 ) -> dict[str, frozenset[str]]:
-    """Return the stores whose state was lost with their changelogs.
+    """Return store -> the input topics whose notes name another changelog than the current one.
 
-    Args:
-        stores: store -> its changelog, of those in which no state was found.
-        notes: input of the task -> what is noted with the group's offset.
-        topic_ids: changelog topic -> its id now, as far as known.
-
-    Returns:
-        Store -> the input topics whose offsets name another changelog.
+    ``stores`` are those without any state; ``notes`` those of the group's offsets of the task's inputs.
     """
     noted = {partition: noted_changelogs(text) for partition, text in notes.items()}
     lost = {}
     for store, changelog in stores.items():
         now = topic_ids.get(changelog.topic)
         named = {partition: ids[store] for partition, ids in noted.items() if store in ids}
-        # An older note may be left on an input that has had no records since.
+        # An input without records since then may have an older note.
         if now is not None and named and now not in named.values():
             lost[store] = frozenset(partition.topic for partition in named)
     return lost
@@ -71,7 +65,7 @@ def lost_changelogs(
 def lost_state(
     application: str, task: TaskId, lost: Mapping[str, frozenset[str]], changelogs: Mapping[str, TopicPartition]
 ) -> StreamsException:
-    """Return the error of a task whose state was lost with its changelogs; ``lost`` as :func:`lost_changelogs`."""
+    """Return the error of a task with stores from :func:`lost_changelogs`."""
     names = ", ".join(f"{store!r} ({changelogs[store].topic!r})" for store in sorted(lost))
     remedy = lost_changelog_remedy(
         application,

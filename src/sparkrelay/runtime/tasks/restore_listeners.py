@@ -1,7 +1,7 @@
-"""Who is notified of how stores are restored and kept warm: Kafka Streams' listeners, and what they are called with.
+"""Listeners for restores and standby updates, as in Kafka Streams, and the code that calls them.
 
-``StateRestoreListener`` is as old as Kafka Streams' (with ``onRestoreSuspended`` of KIP-869), ``StandbyUpdateListener``
-is KIP-988. Counts are offsets of changelogs here: markers and records of aborted transactions count.
+``StateRestoreListener`` includes ``onRestoreSuspended`` of KIP-869; ``StandbyUpdateListener`` is KIP-988. Counts are
+changelog offsets, including markers and records of aborted transactions.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ log = logging.getLogger(__name__)
 
 
 class StateRestoreListener:
-    """Is notified of the stores that active tasks restore before they run. Override what is wanted.
+    """Notified of the stores that active tasks restore before they run. Override the methods you need.
 
-    Methods are called on threads of the instance, which wait for them: they must be quick, and must not stop it. What
-    they raise is logged.
+    Methods are called on threads of the instance, which wait for them: they must be quick, and must not stop the
+    instance. Exceptions are logged.
     """
 
     def on_restore_start(self, partition: TopicPartition, store: str, starting_offset: int, ending_offset: int) -> None:
         """A store's restore begins.
 
         Args:
-            partition: of its changelog.
-            store: its name.
-            starting_offset: what the local copy has already, as an offset of the changelog.
-            ending_offset: where the restore ends.
+            partition: the changelog partition.
+            store: name of the store.
+            starting_offset: changelog offset that the local copy has reached already.
+            ending_offset: changelog offset where the restore ends.
         """
 
     def on_batch_restored(
         self, partition: TopicPartition, store: str, batch_end_offset: int, num_restored: int
     ) -> None:
-        """A slice of the changelog is in the store: so many offsets, up to ``batch_end_offset`` (exclusive)."""
+        """A slice of the changelog is restored: ``num_restored`` offsets, up to ``batch_end_offset`` (exclusive)."""
 
     def on_restore_end(self, partition: TopicPartition, store: str, total_restored: int) -> None:
-        """The store has all that it needs, after so many offsets."""
+        """The store is restored, after ``total_restored`` offsets."""
 
     def on_restore_suspended(self, partition: TopicPartition, store: str, total_restored: int) -> None:
-        """The task leaves before its store was restored, after so many offsets."""
+        """The task leaves before its store is restored, after ``total_restored`` offsets."""
 
 
 class StandbyUpdateListener:
-    """Is notified of the stores of standby tasks and warm-ups, as they follow their owners. Override what is wanted.
+    """Notified of the stores of standby tasks and warm-ups as they follow their owners. Override the methods you need.
 
-    The same rules hold as for :class:`StateRestoreListener`.
+    The rules of :class:`StateRestoreListener` apply.
     """
 
     def on_update_start(self, partition: TopicPartition, store: str, starting_offset: int) -> None:
-        """A copy begins to follow its changelog, of which it has ``starting_offset`` already."""
+        """A copy begins to follow its changelog, from ``starting_offset``."""
 
     def on_batch_loaded(  # noqa: PLR0917 - as Kafka Streams has it
         self,
@@ -69,7 +69,7 @@ class StandbyUpdateListener:
         batch_size: int,
         current_end_offset: int,
     ) -> None:
-        """So many offsets are in the copy, up to ``batch_end_offset``, of those up to ``current_end_offset``."""
+        """``batch_size`` offsets are loaded, up to ``batch_end_offset``, of a changelog with ``current_end_offset``."""
 
     def on_update_suspended(
         self,
@@ -79,12 +79,12 @@ class StandbyUpdateListener:
         current_end_offset: int,
         reason: Literal["MIGRATED", "PROMOTED"],
     ) -> None:
-        """A copy follows no more: its task has moved to another instance, or runs here now."""
+        """A copy stops following: its task moved to another instance (MIGRATED), or runs here now (PROMOTED)."""
 
 
 @dataclass(slots=True)
 class RestoreListeners:
-    """Those of an instance."""
+    """The listeners of an instance."""
 
     restore: StateRestoreListener | None = None
     standby: StandbyUpdateListener | None = None
@@ -92,7 +92,7 @@ class RestoreListeners:
 
 @dataclass(slots=True)
 class _Copy:
-    """What was said of a store: whether its task waits for it, where it began, and how far it was and was to get."""
+    """What listeners know of a store: where it began, its position and its goal."""
 
     task: TaskId
     store: str
@@ -103,7 +103,7 @@ class _Copy:
 
 
 class RestoreNotices:
-    """Calls the listeners, in the order of what happens to each store. Any thread may call it."""
+    """Calls the listeners, in order for each store. Thread-safe."""
 
     def __init__(self, listeners: RestoreListeners) -> None:
         self._listeners = listeners
@@ -111,7 +111,7 @@ class RestoreNotices:
         self._copies: dict[TopicPartition, _Copy] = {}
 
     def moved(self, copies: Sequence[RestoreProgress], restored: Collection[TaskId]) -> None:
-        """Take where copies stand after a slice; ``restored`` are tasks that have all they need."""
+        """Notify of the progress after a slice; ``restored`` are the tasks that are complete."""
         with self._lock:
             for progress in copies:
                 for store, partition in progress.changelogs.items():
@@ -120,7 +120,7 @@ class RestoreNotices:
                         self._say(self._listeners.restore, "on_restore_end", partition, store, done.at - done.first)
 
     def left(self, tasks: Collection[TaskId]) -> None:
-        """Take it that tasks are here no more."""
+        """Notify that tasks left."""
         with self._lock:
             for partition, copy in list(self._copies.items()):
                 if copy.task in tasks:
@@ -128,7 +128,7 @@ class RestoreNotices:
 
     def _moved(self, progress: RestoreProgress, store: str, partition: TopicPartition) -> None:
         if progress.offsets is None or partition not in progress.ends:
-            # Nobody has looked at the store yet.
+            # Not known yet.
             return
         at, end = progress.offsets.get(partition, 0), progress.ends[partition]
         known = self._copies.get(partition)
@@ -136,7 +136,7 @@ class RestoreNotices:
             self._suspended(partition, known, "PROMOTED")
             known = None
         elif known is not None and at < known.at:
-            # Its copy could not be used, and is built anew.
+            # The copy was unusable and is rebuilt.
             known = None
         if known is None:
             first = min(at, (progress.started_at or {}).get(partition, 0))
@@ -169,5 +169,5 @@ class RestoreNotices:
         try:
             getattr(listener, method)(*about)
         except BaseException:
-            # Also sys.exit(), which would end a thread of the instance's without a word.
+            # Even sys.exit(), which would silently end a thread of the instance.
             log.exception("%s of a listener has failed; the instance goes on", method)

@@ -1,4 +1,4 @@
-"""How far the copies are that an instance restores or keeps warm, and how that is called in Spark's UI."""
+"""Progress of the copies that an instance restores or keeps warm, and the names of restore slices in Spark's UI."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ __all__ = ["RestoreProgress", "describe_slice"]
 
 @dataclass(frozen=True, slots=True)
 class RestoreProgress:
-    """One task's copy after a restore slice.
+    """Snapshot of one task's restore; None where unknown before the take-over. See :class:`RestoreWork`.
 
     Attributes:
-        restoring: True if its task waits for it, False for a standby.
-        began_at: when the restore began, in seconds since the epoch.
-        offsets: changelog partition -> offset where the restore goes on; None until the store was taken over.
-        ends: changelog partition -> where it is to get to; for a standby, the end as of the last look.
-        first_lag: offsets that were to restore when it began; None until the store was taken over.
-        changelogs: store -> changelog partition.
-        started_at: changelog partition -> offset where the restore began; None until the store was taken over.
-        disk_bytes: what the copy takes on the disk; None until the store was taken over.
+        restoring: True for an active task that waits for it, False for a standby.
+        offsets: changelog partition -> offset where the restore continues.
+        ends: changelog partition -> where to restore to; for a standby, the last known end.
+        first_lag: offsets to restore at the beginning.
     """
 
     task: TaskId
@@ -42,14 +38,12 @@ class RestoreProgress:
 
     @property
     def lag(self) -> int | None:
-        """Offsets still to restore; None while that is not known."""
-        if self.offsets is None:
-            return None
-        return behind(self.offsets, self.ends)
+        """Offsets still to restore; None if unknown."""
+        return None if self.offsets is None else behind(self.offsets, self.ends)
 
     @property
     def share(self) -> float | None:
-        """How much of what was to restore is done, from 0 to 1; None while that is not known."""
+        """The restored share of all offsets, from 0 to 1; None if unknown."""
         lag = self.lag
         if lag is None or self.first_lag is None:
             return None
@@ -57,7 +51,7 @@ class RestoreProgress:
 
 
 def describe_slice(copies: Sequence[RestoreProgress]) -> str:
-    """Return what a restore slice is called: ``restoring 3 tasks, 1_0..1_2: 40 %``."""
+    """Return the description of a restore slice: ``restoring 3 tasks, 1_0..1_2: 40 %``."""
     names = name_tasks([copy.task for copy in copies])
     known = [copy for copy in copies if copy.first_lag is not None]
     left = sum(copy.lag or 0 for copy in known)

@@ -1,4 +1,4 @@
-"""What the state updater needs of others, and how it paces itself."""
+"""What the state updater needs from others, and its pace."""
 
 from __future__ import annotations
 
@@ -18,47 +18,40 @@ __all__ = ["RestorePace", "RestoreSurroundings"]
 
 @dataclass(frozen=True, slots=True)
 class RestorePace:
-    """How long things may take, in seconds.
+    """Durations in seconds.
 
     Attributes:
-        slice: about how long a slice may take.
-        restore: the same where tasks are restored while the process runs none that would wait for a core.
-        idle: pause where nothing is to do.
-        settled_idle: the same where all are standbys, and none of them is new.
-        settled_after: how long a copy is new once it is complete: its task may wait to move to it.
-        longest_wait: how long a slice may keep a task from leaving before it is cancelled.
-        stale: how long ends that were listed before a slice say how far its copies are behind.
-        retry: pause after the first Spark job that fails; it doubles after each.
+        slice: target duration of a slice. Spark's FAIR pools do not preempt, so a batch may wait that long for a core.
+            In shorter slices the job would outweigh its records: Spark takes 50 ms of each, on a quiet machine.
+        restore: the same while the process runs no tasks that could wait for a core: fewer jobs, less overhead.
+        idle: pause when there is nothing to do.
+        settled_idle: pause when all are standbys and none is new.
+        settled_after: how long a complete copy counts as new: its task may be about to move to it.
+        longest_wait: how long a slice may keep a task from leaving before it is cancelled. A slice with a core is
+            shorter.
+        stale: age at which end offsets listed before a slice are listed again after it.
+        retry: pause after the first failed Spark job; it doubles after each. A new daemon of Python workers takes
+            seconds to start, a minute on a busy host.
     """
 
-    #: FAIR pools do not preempt, so a batch may have to wait for a core as long as a slice takes. In a shorter one the
-    #: job would take longer than its records: 50 ms of each are Spark's, on a quiet machine.
     slice: float = 0.2
-    #: What a restore loses to the beginnings and ends of jobs.
     restore: float = 1.0
     idle: float = 0.2
     settled_idle: float = 1.0
     settled_after: float = 10.0
-    #: A slice takes a moment, once it has a core.
     longest_wait: float = 5.0
     stale: float = 1.0
-    #: A new daemon of Python workers takes seconds to start, a minute on a busy host.
     retry: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreSurroundings:
-    """What is asked and notified, on the updater's thread.
+    """What the updater asks and notifies, on its thread.
 
     Attributes:
-        list_ends: gives read_committed end offsets.
-        topic_ids: gives the ids of topics.
-        interrupt: breaks off these two, now and later. Called on any thread.
-        running: says whether the process runs tasks.
-        active_elsewhere: returns which tasks other threads of the process open or run.
-        on_slice: called after each slice, with the copies that are still behind and the number of records applied.
-        on_set_aside: called when a copy that could not be used was set aside.
-        notices: is given where copies stand after each slice, and which tasks have left.
+        interrupt: interrupts these two, now and later. Called on any thread.
+        active_elsewhere: returns the tasks that other threads of the process initialize or run.
+        on_slice: called after each slice with the unfinished copies and the number of applied records.
     """
 
     list_ends: Callable[[list[TopicPartition]], Ends]

@@ -1,9 +1,9 @@
-"""One task's restore: what its changelogs have that its copy has not."""
+"""One task's restore: what its changelogs have and its copy lacks."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException
@@ -26,23 +26,17 @@ class RestoreWork:
     """One task to restore.
 
     Attributes:
-        changelogs: store -> changelog partition.
-        source_changelogs: those of them that are inputs of the task.
-        cut: stores whose changelogs are cut at what is over.
-        task_epoch: of a task that is being restored; None for a standby.
-        ends: where an active task must get to; None for a standby, which follows the changelog for ever.
-        changelog_next: changelog partition -> where the restore goes on; None until the store was taken over.
-        started_at: changelog partition -> where the restore began; None until the store was taken over.
-        committed: of a task whose stores have no changelog: the group's offset of each partition that they are made of,
-            None where there is none. Else None.
-        width: of the same, how many tasks its subtopology has. Else None.
-        taken_over: True once the store was taken over for ``task_epoch``.
-        began_at: when the work was given, in seconds since the epoch.
-        first_lag: offsets that were to restore when the store was taken over.
-        wiped: how often the copy was found unusable since it was last complete.
-        turn: number of the slice in which it last had time for records; 0 if in none.
-        disk_bytes: what the copy takes on the disk, as of the last slice.
-        complete_since: when the copy first had all that there was, by the monotonic clock; None until then.
+        source_changelogs: those that are inputs of the task.
+        cut: stores whose changelogs are cut.
+        ends: where to restore an active task to; None for a standby, which follows the changelog forever.
+        changelog_next: changelog partition -> offset where the restore continues; None before the take-over.
+        started_at: changelog partition -> offset where the restore began; None before the take-over.
+        taken_over: True once the stores are taken over for ``task_epoch``.
+        began_at: when the work was assigned, epoch seconds.
+        first_lag: offsets to restore at the take-over.
+        wiped: how often the copy was unusable since it was last complete.
+        turn: number of the last slice that had time for its records; 0 if none.
+        complete_since: when the copy first was complete, monotonic seconds; None before.
     """
 
     task: TaskId
@@ -66,11 +60,11 @@ class RestoreWork:
     complete_since: float | None = None
 
     def goal(self, listed: Ends) -> Ends:
-        """Return where the task is to get to; ``listed`` are the changelogs' ends as of now."""
+        """Return where to restore to; ``listed`` are the current ends of the changelogs."""
         return listed if self.ends is None else self.ends
 
     def progress(self, listed: Ends) -> RestoreProgress:
-        """Return where the work stands, as a copy."""
+        """Return a snapshot of the progress."""
         goal = self.goal(listed)
         return RestoreProgress(
             task=self.task,
@@ -85,7 +79,7 @@ class RestoreWork:
         )
 
     def missing(self, ends: Ends) -> tuple[StoreRestore, ...]:
-        """Return the stores whose changelogs have more, up to these ends, than was restored; who lacks most first."""
+        """Return the stores with more in their changelogs, up to these ends; the largest lag first."""
         known = self.changelog_next or {}
         lacking = {
             store: ends[partition] - known.get(partition, 0)
@@ -100,23 +94,30 @@ class RestoreWork:
         )
 
     def source_ends(self) -> dict[str, int | None]:
-        """Return where tables that reuse their topic may stand at most, while the stores are to be taken over."""
-        if self.taken_over:
-            return {}
+        """Return the furthest allowed offsets of tables that reuse their topic."""
         ends = self.ends or {}
         return {store: ends.get(p) for store, p in self.changelogs.items() if p in self.source_changelogs}
 
-    def ids_to_check(self, ids: Mapping[str, str]) -> dict[str, str]:
-        """Return the ids of the changelog topics, while the stores are to be taken over."""
-        return {} if self.taken_over else {p.topic: ids[p.topic] for p in self.changelogs.values() if p.topic in ids}
+    def command(self, stores: tuple[StoreRestore, ...], ids: Mapping[str, str]) -> RestoreCommand:
+        """Return the command that restores these stores, after taking them over; ``ids`` are those of topics."""
+        command = RestoreCommand(
+            task=self.task, directory=self.directory, stores=stores, task_epoch=self.task_epoch or 0, wipe=self.wipe
+        )
+        if self.taken_over:
+            return command
+        return replace(
+            command,
+            take_over=True,
+            topic_ids={p.topic: ids[p.topic] for p in self.changelogs.values() if p.topic in ids},
+            changelogs=self.changelogs,
+            source_ends=self.source_ends(),
+            committed=self.committed,
+            width=self.width,
+        )
 
     def require_changelogs(self) -> None:
-        """Refuse a changelog of an active task that ends before what was restored: nobody could restore from it.
-
-        Raises:
-            StreamsException: there is such a one.
-        """
-        assert self.ends is not None, f"task {self.task} stands by: it is nowhere to get to"
+        """Raise StreamsException if a changelog ends before the restored offset: nobody could restore from it."""
+        assert self.ends is not None, f"task {self.task} is a standby"
         for store, partition in self.changelogs.items():
             known, end = (self.changelog_next or {}).get(partition, 0), self.ends[partition]
             if known > end:
@@ -134,9 +135,9 @@ def slice_of(
     *,
     seconds: float = 0.0,
 ) -> RestoreSlice:
-    """Return one job's commands, shared out over its Spark partitions by weight, each one's as they came.
+    """Return one job's commands, spread over its Spark partitions by weight (default: equal), in their order.
 
-    Without weights all weigh the same. ``seconds`` is how long the records of a partition's tasks may take.
+    ``seconds`` is the time limit for the records of a partition's tasks.
     """
     by_task = {command.task: command for command in commands}
     shares = share_out({task: 1 if weights is None else weights[task] for task in by_task}, spark_partitions)

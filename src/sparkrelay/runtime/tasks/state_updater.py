@@ -1,7 +1,7 @@
-"""The state updater: a thread that restores tasks and keeps standbys warm, slice by slice, beside running batches.
+"""The state updater: a thread that restores tasks and keeps standbys warm, in slices, while micro-batches run.
 
-Spark's FAIR pools do not preempt, so a slice bounds how long a batch may wait behind it. A slice covers all tasks
-that have something to restore; without any, no job runs.
+Spark's FAIR pools do not preempt, so slices limit how long a batch may wait for one. A slice covers all tasks with
+something to restore; if there are none, no job runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from sparkrelay.errors import (
     UnknownSchemaException,
     WakeupException,
 )
-from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.spark.cancelling import cancel_until
 from sparkrelay.runtime.spark.jobs import JobFailed
 from sparkrelay.runtime.tasks.restore_progress import describe_slice
@@ -34,7 +33,7 @@ from sparkrelay.runtime.tasks.restore_work import slice_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from sparkrelay.runtime.contract.commands import RestoreReport
+    from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreReport
     from sparkrelay.runtime.spark.jobs import Jobs
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
     from sparkrelay.runtime.tasks.restore_surroundings import RestoreSurroundings
@@ -46,49 +45,38 @@ __all__ = ["StateUpdater"]
 log = logging.getLogger(__name__)
 
 _SHORTEST_BACKOFF = 0.1
-#: A broker that is back is noticed within this.
+#: A recovered broker is noticed within this.
 _LONGEST_BACKOFF = 5.0
-#: A failed job waits longer each time.
 _LONGEST_RETRY = 30.0
-#: A worker that dies once may have met a passing trouble; one that dies for a minute and more has not.
+#: The trouble of a worker that dies for more than a minute is not temporary.
 _JOB_TRIES = 8
-#: A copy that is rebuilt and damaged again and again is on a disk that does not keep what it is given.
+#: If a copy is damaged more often, the disk is faulty.
 _REBUILDS = 3
-#: The task epoch of a copy that nobody runs: batches that come late from its former owner are refused.
-_NOBODYS = 0
 
 
 class StateUpdater:
-    """Restores on a thread of its own. The stream thread gives it work and collects what is done."""
+    """Restores on its own thread. The stream thread assigns work and collects restored tasks."""
 
     def __init__(self, jobs: Jobs, around: RestoreSurroundings, *, name: str, pace: RestorePace | None = None) -> None:
-        """Prepare the thread.
-
-        Args:
-            jobs: runs the slices.
-            around: what is asked and notified.
-            name: the thread's.
-            pace: how long things may take.
-        """
+        """Prepare the thread; ``jobs`` runs the slices."""
         self._jobs = jobs
         self._around = around
         self._pace = pace or RestorePace()
         self._wake = threading.Condition()
         self._work: dict[TaskId, RestoreWork] = {}
-        #: Where each copy stands, of what is complete until that is taken. Replaced as a whole, never changed: whoever
-        #: asks waits for nobody, or the listeners of two threads that ask about all would wait for each other.
+        #: Progress of each copy; complete ones stay until they are taken. Replaced as a whole, never changed, and read
+        #: without the lock: the listeners of two threads that read all copies would wait for each other.
         self._copies: Mapping[TaskId, RestoreProgress] = {}
         self._restored: dict[TaskId, RestoreReport] = {}
-        #: The tasks whose stores the Spark job under way may touch, and whether that was cancelled.
+        #: Tasks whose stores the running Spark job may touch, and whether it was cancelled.
         self._touched: frozenset[TaskId] = frozenset()
         self._cancelled = False
         self._stopping = False
-        #: How many slices there were.
         self._slices = 0
-        #: As of this turn, what ``active_elsewhere`` returned.
+        #: ``active_elsewhere`` as of this turn.
         self._theirs: Collection[TaskId] = ()
         self._retries = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
-        #: Of Spark jobs alone: how often a broker was silent before says nothing about them.
+        #: Only for Spark jobs: earlier failures of brokers do not count.
         self._job_retries = Backoff(self._pace.retry, _LONGEST_RETRY, jitter=0)
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -98,11 +86,7 @@ class StateUpdater:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; a slice that does not get to its end is cancelled.
-
-        Raises:
-            StreamsException: Spark does not cancel it.
-        """
+        """End the thread; cancel a slice that takes long. Raises StreamsException if Spark does not cancel it."""
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
@@ -122,14 +106,10 @@ class StateUpdater:
             self._wake.notify_all()
 
     def release(self, tasks: list[TaskId]) -> None:
-        """Take tasks away; returns once no slice touches them any more.
+        """Remove tasks; return once no slice touches them. Raises StreamsException if Spark does not cancel it.
 
-        Slices of other tasks may follow each other without a pause: only the one under way is waited for, if they are
-        in it. It may wait for a core itself, behind a long batch of other tasks: then it is cancelled, and the others
-        have the next one.
-
-        Raises:
-            StreamsException: Spark does not cancel it.
+        Only the current slice is waited for, and only if they are in it. It may itself wait for a core during a long
+        batch of other tasks: then it is cancelled, and other tasks restore in the next one.
         """
         with self._wake:
             for task in tasks:
@@ -141,30 +121,25 @@ class StateUpdater:
                 self._around.notices.left(tasks)
 
     def _leave(self, tasks: Collection[TaskId]) -> None:
-        """Wait until the slice under way, if those tasks are in it, has ended; cancel one that takes long."""
+        """Wait until the current slice ends if it contains those tasks; cancel it if that takes long."""
         if self._wake.wait_for(lambda: not self._touched.intersection(tasks), self._pace.longest_wait):
             return
         log.info("a restore slice has not ended within %g s and is cancelled", self._pace.longest_wait)
 
         def cancel() -> None:
             self._cancelled = True
-            # Under the lock: the next slice cannot begin meanwhile.
+            # Under the lock, so that the next slice cannot begin.
             self._jobs.cancel_restore()
 
         if cancel_until(lambda s: self._wake.wait_for(lambda: not self._touched.intersection(tasks), s), cancel):
             return
         names = ", ".join(map(str, sorted(tasks)))
         raise StreamsException(
-            f"restoring tasks {names} neither ended, nor could Spark cancel it. Look in Spark's UI for what "
-            "its job does"
+            f"Spark neither finished nor cancelled the restore of tasks {names}: look in its UI for what the job does"
         )
 
     def take_restored(self) -> dict[TaskId, RestoreReport]:
-        """Return the tasks whose restore is complete since the last call.
-
-        Raises:
-            Exception: what ended the thread, if something did.
-        """
+        """Return the tasks restored since the last call; raise the error that ended the thread, if any."""
         with self._wake:
             if self._failure is not None:
                 raise self._failure
@@ -173,7 +148,7 @@ class StateUpdater:
             return restored
 
     def copies(self) -> Mapping[TaskId, RestoreProgress]:
-        """Return where each copy stands that is being restored. Any thread may call it."""
+        """Return the progress of all copies being restored. Thread-safe."""
         return self._copies
 
     def _forget_copies(self, tasks: Collection[TaskId]) -> None:
@@ -184,7 +159,7 @@ class StateUpdater:
             while self._turn():
                 pass
         except BaseException as error:  # noqa: BLE001 - the stream thread rethrows it
-            # An exit would end this thread alone, and nobody would know.
+            # SystemExit would end this thread silently.
             failure = error if isinstance(error, Exception) else StreamsException(f"{self._thread.name}: {error!r}")
             with self._wake:
                 self._failure = failure
@@ -198,14 +173,14 @@ class StateUpdater:
             if not known:
                 self._wake.wait()
                 return True
-        # An assignment may turn one thread's standby into another's task, which opens the very same copy. The other may
-        # follow it first: taking the copy back until we do would have each undo what the other does.
+        # An assignment may turn one thread's standby into another's task, with the same copy. If the other thread takes
+        # it over first, this one must leave it, or both would undo each other's work.
         self._theirs = self._around.active_elsewhere()
         with self._wake:
             works = self._ours()
-            # Somebody waits for the tasks that open; standbys can wait.
+            # Active tasks are waited for; standbys can wait.
             works = [work for work in works if work.ends is not None] or works
-            # Setting a copy aside asks for no take-over. So nothing may hold it up that a late worker could wait for.
+            # Setting a copy aside needs no take-over, so it must not wait for what might block on a late worker.
             works = [work for work in works if work.wipe] or works
         pause = 0.0
         try:
@@ -224,10 +199,10 @@ class StateUpdater:
         return True
 
     def _rest(self) -> float:
-        """Return how long to wait where nothing is left to do.
+        """Return how long to pause when there is nothing to restore.
 
-        The beginning and end of a job cost more than the records that a busy owner writes meanwhile. Who needs a copy
-        at once assigns its task, which ends the pause.
+        Starting a job costs more than the records that a busy owner writes meanwhile. An urgent task is assigned, which
+        ends the pause.
         """
         now = time.monotonic()
         with self._wake:
@@ -240,7 +215,7 @@ class StateUpdater:
         return self._pace.settled_idle if settled else self._pace.idle
 
     def _backoff(self, error: SparkRelayError) -> float:
-        """Return how long to wait before a failed slice is tried again, or raise what trying again cannot mend."""
+        """Return the pause before a failed slice is retried; raise errors that a retry cannot fix."""
         with self._wake:
             cancelled, self._cancelled = self._cancelled, False
         if cancelled and isinstance(error, JobFailed):
@@ -254,10 +229,10 @@ class StateUpdater:
         return pause
 
     def _slice(self, works: list[RestoreWork]) -> bool:
-        """Restore one slice of everything that lags; return False if nothing is left to do for now.
+        """Restore one slice of everything that lags; return False if there is nothing left to do for now.
 
-        A standby that follows a busy owner always lags a little: without a pause after it has caught up, jobs of a few
-        records each would keep a core busy.
+        A standby of a busy owner always lags a little: without a pause after it catches up, small jobs would keep a
+        core busy.
         """
         partitions = [p for work in works if work.ends is None for p in work.changelogs.values()]
         ends = self._around.list_ends(partitions) if partitions else {}
@@ -266,26 +241,14 @@ class StateUpdater:
         commands: dict[TaskId, RestoreCommand] = {}
         weights: dict[TaskId, int] = {}
         for work in works:
-            # A copy that is wiped is filled in the slice after: wiping it again must not cost what was restored.
+            # A wiped copy is filled in the next slice: if this one is retried, nothing restored is lost.
             stores = () if work.wipe else work.missing(work.goal(ends))
             if stores or not work.taken_over:
-                commands[work.task] = RestoreCommand(
-                    task=work.task,
-                    directory=work.directory,
-                    stores=stores,
-                    take_over=not work.taken_over,
-                    task_epoch=work.task_epoch or _NOBODYS,
-                    wipe=work.wipe,
-                    topic_ids=work.ids_to_check(ids),
-                    changelogs={} if work.taken_over else work.changelogs,
-                    source_ends=work.source_ends(),
-                    committed=None if work.taken_over else work.committed,
-                    width=None if work.taken_over else work.width,
-                )
+                commands[work.task] = work.command(stores, ids)
                 known = work.changelog_next or {}
                 weights[work.task] = 1 + sum(store.end - known.get(store.changelog, 0) for store in stores)
         with self._wake:
-            # Who was released meanwhile must not be touched any more.
+            # Tasks released meanwhile must not be touched.
             works = [work for work in works if work.task in commands and self._work.get(work.task) is work]
             if not works or self._stopping:
                 return False
@@ -300,10 +263,10 @@ class StateUpdater:
         weights: Mapping[TaskId, int],
         ends: Ends,
     ) -> bool:
-        """Run a slice of those works; return False if nothing is left to do for now."""
-        # A slice may have no time for the records of all: who waited longest goes first.
+        """Run a slice; return False if there is nothing left to do for now."""
+        # A slice may not have time for all records: those that waited longest go first.
         in_turn = sorted(works, key=lambda work: (work.turn, -weights[work.task]))
-        # A standby may become a task at any moment, and waits for its slice then.
+        # Standbys get short slices: one may become active at any moment, and then waits for its slice.
         alone = all(work.ends is not None for work in works) and not self._around.running()
         seconds = self._pace.restore if alone else self._pace.slice
         slice_ = slice_of(
@@ -318,29 +281,29 @@ class StateUpdater:
                 self._touched = frozenset()
                 self._wake.notify_all()
         if ends and time.monotonic() - began > self._pace.stale:
-            # It waited for a core, or for Python workers: by the ends from before, copies would seem too warm.
+            # It waited for a core or for Python workers: with the old ends, copies would look too complete.
             try:
                 ends = self._around.list_ends(list(ends))
             except KafkaException as error:
                 if not error.retriable:
                     raise
         for report in reports:
-            # Not under the lock: the registry may be slow.
+            # Not under the lock, as the registry may be slow.
             if isinstance(report.error, UnknownSchemaException):
                 self._learn(report.task, report.error)
-        ordered = {work.task: work for work in works}
+        by_task = {work.task: work for work in works}
         self._slices += 1
         with self._wake:
             for report in reports:
                 if report.records or report.error is not None:
-                    ordered[report.task].turn = self._slices
+                    by_task[report.task].turn = self._slices
                 current = self._work.get(report.task)
-                if current is not None and current is ordered[report.task]:
+                if current is not None and current is by_task[report.task]:
                     self._take(current, report, current.goal(ends))
                     self._copies = {**self._copies, report.task: current.progress(ends)}
             copies = [copy for task, copy in self._copies.items() if task in self._work]
             if self._around.notices is not None:
-                # Under the lock: who is released meanwhile was moved before.
+                # Under the lock, so that tasks released meanwhile are notified after this.
                 moved = [self._copies[report.task] for report in reports if report.task in self._copies]
                 self._around.notices.moved(moved, frozenset(self._restored))
         self._around.on_slice(copies, sum(report.records for report in reports))
@@ -350,7 +313,7 @@ class StateUpdater:
             return any(not work.taken_over or work.missing(work.goal(ends)) for work in self._ours())
 
     def _learn(self, task: TaskId, error: UnknownSchemaException) -> None:
-        """Have the schemas fetched that records were written by; a registry that does not answer is waited out."""
+        """Fetch the schemas of the records; wait for a registry that does not answer."""
         try:
             self._jobs.learn_schemas([int(number) for number in error.schema_ids.split(",")])
         except SchemaRegistryException as unanswered:
@@ -391,7 +354,7 @@ class StateUpdater:
                 del self._work[work.task]
 
     def _recover(self, work: RestoreWork, error: Exception) -> None:
-        """Decide what a failed slice means: build the store anew, try again, or end the instance."""
+        """Rebuild the store, retry, or raise the error of a failed slice."""
         if isinstance(error, StoreCorruptedException):
             work.wiped += 1
             if work.wiped > _REBUILDS:
@@ -406,11 +369,11 @@ class StateUpdater:
                 "rebuilt from the changelog" if work.changelogs else "begins empty, having no changelog",
                 error,
             )
-            # It has nothing, which is more than not to know: the group must not count on what it had.
+            # Known to be empty, not unknown: the group must not rely on the old copy.
             work.wipe, work.taken_over, work.changelog_next, work.first_lag = True, False, {}, None
             work.complete_since = None
         elif isinstance(error, StoreOutOfStepException):
-            # A batch that was cancelled may have reached the store late: it is taken back, and refused from now on.
+            # A cancelled batch may have reached the store late: it is undone, and refused from now on.
             log.warning("task %s: its store is out of step and is taken over again: %s", work.task, error)
             work.taken_over, work.changelog_next = False, None
         elif isinstance(error, KafkaException) and error.retriable:

@@ -1,6 +1,6 @@
-"""How tasks come into service: their transactions are opened, their stores restored, their positions found.
+"""Bringing tasks into service: former owners are fenced, stores restored, positions found.
 
-The order is what exactly-once stands on: docs/internals/exactly-once.md, "Initializing a task".
+Exactly-once depends on the order: docs/internals/exactly-once.md, "Initializing a task".
 """
 
 from __future__ import annotations
@@ -49,23 +49,22 @@ __all__ = ["TaskInitializer", "longest_initialization"]
 
 log = logging.getLogger(__name__)
 
-
-#: A partition without a leader, or a coordinator, keeps one task from service; the thread has others, and the group.
+#: A partition without a leader or coordinator blocks one task; the thread must serve the others, and the group.
 _LONGEST_SECONDS: Final = 10.0
 _SHARE_OF_REBALANCE: Final = 0.25
-#: Markers of a transaction that has ended take some milliseconds.
+#: Transaction markers take some milliseconds.
 _SHORTEST_LOOK: Final = 0.005
 _LONGEST_LOOK: Final = 0.2
 
 
 def longest_initialization(config: StreamsConfig) -> float:
-    """Return the seconds that each question to the broker may take while tasks are initialized."""
+    """Return how long each request to the broker may take while tasks are initialized, in seconds."""
     share = config.max_poll_interval_ms / 1000 * _SHARE_OF_REBALANCE
     return min(_LONGEST_SECONDS, share, config.default_api_timeout_ms / 1000)
 
 
 class TaskInitializer:
-    """Opens the tasks of one stream thread, on the stream thread."""
+    """Initializes the tasks of one stream thread, on that thread."""
 
     def __init__(
         self,
@@ -88,26 +87,25 @@ class TaskInitializer:
         #: Names of the application's own topics.
         self.internal_topics: Collection[str] = ()
         self._source_partitions: Mapping[str, int] = {}
-        #: Input partitions that source topics got while this thread ran: whatever is in them came since.
+        #: Partitions added to source topics while this thread ran: all their records are new.
         self._added: set[TopicPartition] = set()
-        #: Topics that were asked for and are not there -> since when, and when they were last asked for.
+        #: Requested topics that are missing -> since when, and when they were last requested.
         self._missing: dict[frozenset[str], tuple[float, float]] = {}
 
     def see(self, layout: TaskLayout) -> None:
-        """Take a new layout: the names of the application's topics, and how many partitions those of the user have."""
+        """Take a new layout: names of internal topics, and partition counts of source topics."""
         self.internal_topics = layout.internal_topics.keys()
         before, self._source_partitions = self._source_partitions, layout.source_partitions
         for topic, count in layout.source_partitions.items():
             self._added |= {TopicPartition(topic, number) for number in range(before.get(topic, count), count)}
 
     def initialize(self, tasks: list[Task]) -> None:
-        """End what former owners have left - they write no more under what they had - and only then list ends."""
+        """Fence former owners and end their transactions; only then list ends and assign restores."""
         self._transactions.init(self._left_open(tasks), transaction_timeout_ms=self._config.transaction_timeout_ms)
         fault_points.reach("initialize-after-epoch")
         ends = self._decided_ends(tasks)
         try:
-            # Nothing but the group's offsets says where stores without changelog must stand, and tables that reuse
-            # their topic.
+            # Only the group's offsets tell apart valid stores without changelog, and tables that reuse their topic.
             wanted = [p for task in tasks if task.unlogged for p in task.inputs if p.topic in task.shape.state_topics]
             wanted += [p for task in tasks for p in task.source_changelogs]
             committed = self._topics.committed(wanted)
@@ -120,26 +118,25 @@ class TaskInitializer:
             task.restore_begun()
 
     def serve(self, ready: Sequence[tuple[Task, RestoreReport | None]]) -> None:
-        """Decide where tasks start and take them into service; a request asks for all of them at once."""
+        """Position restored tasks and take them into service, with one request of each kind for all."""
         inputs = [partition for task, _ in ready for partition in task.inputs]
-        # Offsets and what was noted with them, as of one moment.
+        # Offsets and notes of one moment.
         commits = self._topics.commits(inputs, stable=True)
         committed = {partition: commit.offset for partition, commit in commits.items()}
         changelogs = [partition for task, _ in ready for partition in task.changelogs.values()]
         topic_ids = self._topics.ids({partition.topic for partition in (*inputs, *changelogs)})
         self._require_state(ready, commits, topic_ids)
+        restored = [(task, report) for task, report in ready if report is not None]
         seen = {
             partition: offset
-            for task, report in ready
-            if report is not None
-            for partition, offset in report.positions.items()
+            for task, found in restored
+            for partition, offset in found.positions.items()
             if partition in task.inputs and partition.topic in task.shape.state_topics
         }
-        for task, report in ready:
-            if report is not None:
-                seen |= source_offsets(task.source_changelogs, report.changelog_next, committed)
-        known = {partition: offset for task, _ in ready for partition, offset in task.position.offsets.items()}
+        for task, found in restored:
+            seen |= source_offsets(task.source_changelogs, found.changelog_next, committed)
         tasks = [task for task, _ in ready]
+        known = {partition: offset for task in tasks for partition, offset in task.position.offsets.items()}
         first = self._first_offsets([p for p in inputs if p not in committed and p not in seen], known)
         self._warn_of_forgotten(commits, seen)
         moved = self._begun_anew(ready, seen, commits, topic_ids)
@@ -157,17 +154,16 @@ class TaskInitializer:
                 topic_ids={p.topic: topic_ids[p.topic] for p in task.inputs if p.topic in topic_ids},
                 changelog_ids={p.topic: topic_ids[p.topic] for p in task.changelogs.values() if p.topic in topic_ids},
             )
-            task.goes_on_saying(commits)
+            task.continue_event_times(commits)
             if task.shape.foreach_batch and (lost := task.noted(commits, int(time.time() * 1000))):
                 log.warning(
-                    "task %s: batch %d was begun and is not run again as it was, because the task stands elsewhere by "
-                    "now. Sinks of foreachBatch() may have rows of it, and get those that are read again under another "
-                    "number",
+                    "task %s: batch %d was begun and is not run again, because the task is at other offsets now. Sinks "
+                    "of foreachBatch() may have rows of it, and get those that are read again under another number",
                     task.id,
                     lost.number,
                 )
         self._require_intended([task for task in tasks if task.attempt.intended])
-        # Also that it is noted with them what they are, from now on.
+        # From now on, changelogs that are source topics are noted as such.
         self._commit(tasks, [*first, *(p for task in tasks for p in task.source_changelogs)], moved)
         for task in tasks:
             task.restored()
@@ -176,14 +172,12 @@ class TaskInitializer:
         self._in_service.put(tasks)
 
     def release(self, tasks: Collection[Task], application: ApplicationAdmin | None = None) -> None:
-        """Note of tasks that leave that nothing of them is under way: their next owners need end nothing then.
+        """Record that leaving tasks have no open transaction, so that their next owners need to end none.
 
-        Args:
-            tasks: in service.
-            application: asks instead of the thread's own client, which is interrupted once the thread is to end.
+        ``application`` replaces the thread's own client, which is interrupted once the thread is to end.
         """
-        stands = ((task.inputs[0], task.position.offsets.get(task.inputs[0])) for task in tasks)
-        offsets = {first: offset for first, offset in stands if offset is not None}
+        positions = ((task.inputs[0], task.position.offsets.get(task.inputs[0])) for task in tasks)
+        offsets = {first: offset for first, offset in positions if offset is not None}
         notes = {p: note for task in tasks for p, note in task.standing_notes(released=True).items() if p in offsets}
         member = self._in_service.present_member
         if not offsets or member is None:
@@ -191,10 +185,10 @@ class TaskInitializer:
         try:
             (application or self._application).set_offsets(offsets, notes, member=member)
         except KafkaException as error:
-            log.debug("that tasks %s were let go could not be noted: %s", name_tasks(t.id for t in tasks), error)
+            log.debug("the release of tasks %s could not be recorded: %s", name_tasks(t.id for t in tasks), error)
 
     def start_over(self, tasks: list[Task]) -> None:
-        """Open those tasks anew that the broker's silence kept from service."""
+        """Return tasks to CREATED that did not enter service because the broker did not answer."""
         for task in tasks:
             if task.state is TaskState.RESTORING:
                 task.hindered_by_silence()
@@ -205,18 +199,11 @@ class TaskInitializer:
         ends: Mapping[TopicPartition, int],
         committed: Mapping[TopicPartition, int],
     ) -> list[RestoreWork]:
-        """Take stateless tasks into service at once; return what is to be restored for the others."""
-        works = []
-        ready: list[tuple[Task, RestoreReport | None]] = []
-        for task in tasks:
-            work = task.initialized(new_task_epoch(), ends, committed)
-            if work is None:
-                ready.append((task, None))
-            else:
-                works.append(work)
-        if ready:
-            self.serve(ready)
-        return works
+        """Take stateless tasks into service; return what to restore for the others."""
+        works = [(task, task.initialized(new_task_epoch(), ends, committed)) for task in tasks]
+        if stateless := [(task, None) for task, work in works if work is None]:
+            self.serve(stateless)
+        return [work for _, work in works if work is not None]
 
     def _require_state(
         self,
@@ -224,12 +211,9 @@ class TaskInitializer:
         commits: Mapping[TopicPartition, CommittedOffset],
         topic_ids: Mapping[str, str],
     ) -> None:
-        """Make sure that no state was lost with its changelog.
+        """Raise StreamsException if state was lost with its changelog and no operator has accepted that.
 
-        A changelog that has records brings its own positions, whoever wrote it.
-
-        Raises:
-            StreamsException: some was, and no operator has accepted it.
+        A changelog with records brings its own positions, whoever wrote it.
         """
         for task, report in ready:
             if report is None:
@@ -263,10 +247,9 @@ class TaskInitializer:
         commits: Mapping[TopicPartition, CommittedOffset],
         topic_ids: Mapping[str, str],
     ) -> dict[TopicPartition, int]:
-        """Return where tasks begin in topics that replace those that their state has seen: an operator has set it.
+        """Return where tasks begin in topics that replaced those in their state, as set by an operator.
 
-        Raises:
-            StreamsException: nobody has.
+        Raises StreamsException if no operator has set it.
         """
         begun = {}
         for task, report in ready:
@@ -293,11 +276,11 @@ class TaskInitializer:
         seen: Mapping[TopicPartition, int],
         topic_ids: Mapping[str, str],
     ) -> dict[TopicPartition, int]:
-        """Return the group's offsets that are to win over what the state has seen.
+        """Return the group's offsets that override those of the state.
 
-        Both are written in one transaction, so a difference means that somebody has set the group's offset. It wins
-        where the records that the state would go on with are gone, or if ``sparkrelay offsets set`` has set it further
-        on; else the state would lose or repeat some.
+        Both are written in one transaction, so they only differ if somebody set the group's offset. It wins if the
+        records that the state needs next were deleted, or if ``sparkrelay offsets set`` moved it forward; otherwise the
+        state would lose or repeat records.
         """
         moved = {p: offset for p, offset in seen.items() if p in commits and commits[p].offset != offset}
         earliest = self._offsets(dict.fromkeys(moved, EARLIEST))
@@ -334,20 +317,16 @@ class TaskInitializer:
     def _first_offsets(
         self, partitions: Collection[TopicPartition], known: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
-        """Return where partitions start that the group has no position for.
+        """Return where partitions without a group offset start.
 
-        ``known`` are the tasks' own from before: where the log ends now is not where it ended then.
+        Tasks' earlier positions, ``known``, are kept: the log end has moved since.
         """
         reset = {p: LATEST if self._latest(p) and p not in self._added else EARLIEST for p in partitions}
         kept = {p: known[p] for p, where in reset.items() if where == LATEST and p in known}
         return {**self._offsets({p: where for p, where in reset.items() if p not in kept}), **kept}
 
     def _require_intended(self, tasks: Collection[Task]) -> None:
-        """Make sure that batches which were begun can be run again as they were.
-
-        Raises:
-            StreamsException: records of one are gone from their topic, or were never in this one.
-        """
+        """Raise StreamsException if an intended batch cannot run again because its records are gone from the topic."""
         ranges = {
             partition: (task, *span)
             for task in tasks
@@ -364,33 +343,31 @@ class TaskInitializer:
             raise StreamsException(
                 f"task {task.id}: batch {task.position.batch} was begun with the records {start} to {stop - 1} of "
                 f"{partition}, and its topic has only those from {earliest[partition]} to {latest[partition] - 1}. "
-                "The rows that foreachBatch() got of it, if it did, cannot be made again. Look into its sinks for what "
-                "they have of that batch; then set the group's offset of the partition to where the task is to go on"
+                "If foreachBatch() got its rows, they cannot be made again. Check what its sinks have of that batch, "
+                "then set the group's offset of the partition to where the task is to continue"
             )
 
     def _left_open(self, tasks: Collection[Task]) -> list[str]:
-        """Return the transactional ids under which former owners may still write for tasks, or have left something."""
+        """Return the transactional ids with which former owners may still write, or have left transactions open."""
         application, found = self._config.application_id, set[str]()
         by_first = {task.inputs[0]: task for task in tasks}
         for first, commit in self._topics.commits(by_first).items():
             task, noted = by_first[first], noted_owner(commit.metadata)
             if noted is None:
-                # A release before this one wrote for each task under an id of its own.
+                # Earlier releases had a transactional id for each task.
                 found.add(f"{application}-{task.id}")
             elif noted != RELEASED and (owner := Owner.parse(noted)) is not None:
                 found.update(owner.transactional_ids(application, task.id.subtopology))
-        # Its own ones the thread has opened when it began.
+        # The thread initialized its own ids when it began.
         for subtopology in {task.id.subtopology for task in tasks}:
             found.difference_update(self._owner.transactional_ids(application, subtopology))
         return sorted(found)
 
     def _decided_ends(self, tasks: Collection[Task]) -> Mapping[TopicPartition, int]:
-        """Return the ends of the tasks' changelogs, once no transaction is open in those that nobody else writes.
+        """Return the ends of the tasks' changelogs, once no transaction is open in those that only the tasks write.
 
-        What a former owner committed just before it let go may not be visible yet.
-
-        Raises:
-            TimeoutException: one is open for longer than an initialization may take.
+        Commits of a former owner may not be visible yet. Raises TimeoutException if a transaction stays open for too
+        long.
         """
         changelogs = {p for task in tasks for p in task.changelogs.values()}
         own = changelogs - {p for task in tasks for p in task.source_changelogs}
@@ -405,33 +382,31 @@ class TaskInitializer:
             if time.monotonic() >= deadline:
                 raise TimeoutException(
                     f"a transaction is open in changelog {', '.join(map(str, undecided))}, of a former owner that the "
-                    "group's offsets do not name. It is waited for: brokers abort it after its "
-                    f"transaction.timeout.ms, which is {self._config.transaction_timeout_ms} here"
+                    "group's offsets do not name. Waiting for brokers to abort it after its transaction.timeout.ms, "
+                    f"which is {self._config.transaction_timeout_ms} here"
                 )
             time.sleep(backoff.next())
 
     def _offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = True
     ) -> Mapping[TopicPartition, int]:
-        """Ask for offsets.
+        """Return offsets. Raises TimeoutException if an initialization has no time to wait, or for a missing topic.
 
-        Raises:
-            TimeoutException: there was no answer within the time that an initialization may take.
-            UnknownTopicException: a topic has not been there for as long as any call may take.
+        A topic that is missing for as long as any call may take raises UnknownTopicException.
         """
         topics = frozenset(partition.topic for partition in wanted)
         longest = self._config.default_api_timeout_ms / 1000
         began = time.monotonic()
         since, last = self._missing.pop(topics, (began, began))
         if began - last >= longest:
-            # Nobody has asked for just those in between: that was another trouble.
+            # They were not requested meanwhile: that was another failure.
             since = began
         try:
             return self._topics.offsets(
                 wanted, timeout=longest_initialization(self._config), read_committed=read_committed
             )
         except UnknownTopicException as error:
-            # A broker that has just come back may not know its topics for a while.
+            # A restarted broker may not know its topics for a while.
             now = time.monotonic()
             text = TopicNames(self._config.application_id).explain(error)
             if now - since >= longest:
@@ -441,24 +416,17 @@ class TaskInitializer:
 
     def _latest(self, partition: TopicPartition) -> bool:
         """Return whether a partition without a position starts at its end."""
-        # What our own legs wrote was never read by anybody: the setting is about the user's topics.
+        # Records of internal topics must all be read: the setting is for the user's topics.
         return self._config.auto_offset_reset == "latest" and partition.topic not in self.internal_topics
 
     def _commit(
         self, tasks: Collection[Task], partitions: Collection[TopicPartition], moved: Mapping[TopicPartition, int]
     ) -> None:
-        """Commit where tasks start, and who writes for them, before anything is taken from there.
+        """Commit where tasks start, and their owner, before they process anything.
 
-        A topic's end is another one whenever it is asked for. Without this, what comes before the first commit of its
-        partition would be lost with the next initialization, here or elsewhere.
-
-        Args:
-            tasks: that begin.
-            partitions: that the group has no offset of, or nothing noted with it.
-            moved: where the group's offset wins over the state. An operator's mark stays until the state has it, too.
-
-        Raises:
-            KafkaException: it is refused; a rebalance that is under way passes.
+        A topic's end moves: otherwise, records before the partition's first commit would be lost with the next
+        initialization. ``partitions`` have no group offset or note. Where the group's offset overrides the state
+        (``moved``), an operator's mark stays until the state has it too.
         """
         member = self._in_service.present_member
         if member is None:
@@ -478,6 +446,6 @@ class TaskInitializer:
 def _set_by_hand(
     partition: TopicPartition, commits: Mapping[TopicPartition, CommittedOffset], topic_ids: Mapping[str, str]
 ) -> bool:
-    """Return whether an operator has set the group's offset of a partition, for the topic as it is now."""
+    """Return whether an operator set the group's offset of a partition, for the current topic of that name."""
     topic_id = set_by_hand(commits[partition].metadata)
     return topic_id is not None and topic_id == topic_ids.get(partition.topic)

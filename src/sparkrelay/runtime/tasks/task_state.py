@@ -1,18 +1,18 @@
-"""The states of a task, what happens to it, and what it answers with.
+"""The states of a task, its events, and what they return.
 
     ASSIGNED_STANDBY  CREATED, RESTORING, RUNNING --> STANDBY    RestoreWork that follows the changelog
     ASSIGNED_ACTIVE   STANDBY --> CREATED
     INITIALIZED       CREATED --> RESTORING                      RestoreWork up to the changelogs' ends
     RESTORED          RESTORING --> RUNNING
-    HINDERED          RESTORING --> CREATED                      the broker was silent: initialized once more
-    FELL_OUT          CREATED, RESTORING, RUNNING --> CREATED    fenced, outcome unknown, or its store lost step
+    HINDERED          RESTORING --> CREATED                      the broker did not answer: initialized again
+    FELL_OUT          CREATED, RESTORING, RUNNING --> CREATED    fenced, outcome unknown, or store out of step
     BATCH_BEGUN       RUNNING, CLOSED                            TaskCommand, one for each wave
     BATCH_COMMITTED   RUNNING, CLOSED
     BATCH_ABORTED     RUNNING, CLOSED
     WITHDRAWN         any but CLOSED --> CLOSED                  RestoreCommand that closes its stores
 
-The events of a batch belong to the batch thread, all others to the stream thread; docs/internals/exactly-once.md says
-when which of them has a task. They come in CLOSED as well: nobody waits for the batch of a task that was lost.
+The batch thread sends the events of a batch, the stream thread all others; docs/internals/exactly-once.md says which of them
+owns a task when. A batch may end in CLOSED too: nobody waits for the batch of a lost task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["FOLLOWING", "TRANSITIONS", "TaskEvent", "TaskState"]
 
 
 class TaskState(enum.Enum):
-    """Where a task stands on its stream thread."""
+    """The state of a task on its stream thread."""
 
     CREATED = "created"
     RESTORING = "restoring"
@@ -37,7 +37,7 @@ class TaskState(enum.Enum):
 
 
 class TaskEvent(enum.Enum):
-    """What happens to a task."""
+    """An event in the life of a task."""
 
     ASSIGNED_STANDBY = "assigned as a standby"
     ASSIGNED_ACTIVE = "assigned as an active task"
@@ -54,7 +54,7 @@ class TaskEvent(enum.Enum):
 _ACTIVE: Final = frozenset({TaskState.CREATED, TaskState.RESTORING, TaskState.RUNNING})
 _IN_BATCH: Final = frozenset({TaskState.RUNNING, TaskState.CLOSED})
 
-#: The states in which an event may come, and the one that it leads to (None: it changes none).
+#: Event -> the states in which it may occur, and the next state (None: unchanged).
 TRANSITIONS: Final[Mapping[TaskEvent, tuple[frozenset[TaskState], TaskState | None]]] = {
     TaskEvent.ASSIGNED_STANDBY: (_ACTIVE, TaskState.STANDBY),
     TaskEvent.ASSIGNED_ACTIVE: (frozenset({TaskState.STANDBY}), TaskState.CREATED),
@@ -67,7 +67,7 @@ TRANSITIONS: Final[Mapping[TaskEvent, tuple[frozenset[TaskState], TaskState | No
     TaskEvent.BATCH_ABORTED: (_IN_BATCH, None),
     TaskEvent.WITHDRAWN: (_ACTIVE | {TaskState.STANDBY}, TaskState.CLOSED),
 }
-#: State -> the states that may come after it.
+#: State -> the possible next states.
 FOLLOWING: Final = {
     state: frozenset(to for sources, to in TRANSITIONS.values() if state in sources and to is not None)
     for state in TaskState

@@ -1,4 +1,4 @@
-"""The last step of a leg whose rows go to no topic: they are shown, given to a function, or kept for one."""
+"""The last step of a leg without a sink topic: rows are shown, passed to a function, or stored for one."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["act_leg"]
 
-#: Bytes of rows that are written to a file together; the JVM that reads them has little memory.
+#: Most bytes of rows that are written to a file together; the JVM that reads them has little memory.
 _PIECE_BYTES: Final = 32 << 20
-#: What a deleted row of a table has in front of its cells.
+#: Marks a deleted row of a table.
 _DELETED: Final = "(deleted)"
 
 
 def act_leg(spec: ActionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Do with the rows of each task what the leg is for; yield one report a task."""
+    """Run the leg's action on the rows of each task; yield one report per task."""
     tasks = leg_tasks(spec)
     freeze_loaded_objects()
     connections.close_unused()
@@ -78,7 +78,7 @@ def _give(function: Callable[[Any], Any], spec: ActionSpec, batches: Sequence[pa
 
 
 def _keep(spec: ActionSpec, tasks: Sequence[TaskCommand], batches: Iterable[pa.RecordBatch]) -> list[LegReport]:
-    """Write rows to files as they come; a batch whose records are fixed may have more than fit into memory."""
+    """Write rows to files as they come; a batch with fixed records may exceed the memory."""
     directory = current_command(BatchCommand).kept_rows
     assert directory is not None, "a batch of such a leg has a directory for its rows"
     by_partition = {task.task.partition: task for task in tasks}
@@ -109,7 +109,7 @@ def _keep(spec: ActionSpec, tasks: Sequence[TaskCommand], batches: Iterable[pa.R
 
 
 def _present(spec: ActionSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the visible columns of the rows that are not deleted."""
+    """Return the visible columns of rows that are not deleted."""
     return batch.filter(pc.invert(_deleted(batch))).select(spec.columns.names)
 
 
@@ -129,7 +129,7 @@ def _shown(spec: ActionSpec, batches: Sequence[pa.RecordBatch]) -> tuple[tuple[s
 
 
 def _cut(cell: str | None, width: int) -> str | None:
-    """Return a cell no longer than ``width``, as Spark's ``show`` has it."""
+    """Return a cell truncated to ``width``, as in Spark's ``show``."""
     if cell is None or len(cell) <= width:
         return cell
     return cell[:width] if width < 4 else f"{cell[: width - 3]}..."

@@ -1,4 +1,4 @@
-"""Changed state on its way into changelogs, produced under a lent transaction."""
+"""Changed state on its way to changelogs, produced in a lent transaction."""
 
 from __future__ import annotations
 
@@ -26,16 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["send_changelogs", "write_changelogs"]
 
-#: Bytes of changed state that are written together.
+#: Most bytes of changed state that are written together.
 _CHANGED_BYTES: Final = 1 << 20
 
 
 def write_changelogs(state: StoreSpec, changed: Iterable[tuple[TaskCommand, Applied]]) -> None:
-    """Write the changed state of tasks, and wait for all answers.
-
-    Raises:
-        WorkerFailure: it could not be written.
-    """
+    """Write the changed state of tasks, and wait for all responses. Raises WorkerFailure."""
     try:
         producer = connections.producer(state.client)
         transaction: LentTransaction | None = None
@@ -55,9 +51,9 @@ def write_changelogs(state: StoreSpec, changed: Iterable[tuple[TaskCommand, Appl
 def send_changelogs(
     transaction: LentTransaction, state: StoreSpec, changed: Sequence[tuple[TaskCommand, Applied]]
 ) -> None:
-    """Send the changed state of tasks, each closed by a marker that says which input it has seen.
+    """Send the changed state of tasks, each followed by a marker with the positions of its input.
 
-    Where a task's command says so, what the store holds stands in front of that.
+    If a task's command asks for it, the description of the store precedes the marker.
     """
     if state.changelog is None:
         return
@@ -85,7 +81,7 @@ def send_changelogs(
 
 
 def _gathered(changed: Iterable[tuple[TaskCommand, Applied]]) -> Iterator[list[tuple[TaskCommand, Applied]]]:
-    """Yield tasks with little to write together; all of what many have to write need not be in memory twice."""
+    """Yield tasks with few changes together; large states need not be in memory twice."""
     some: list[tuple[TaskCommand, Applied]] = []
     size = 0
     for task, applied in changed:
@@ -100,7 +96,7 @@ def _gathered(changed: Iterable[tuple[TaskCommand, Applied]]) -> Iterator[list[t
 
 
 def _ends(state: StoreSpec, command: TaskCommand, applied: Applied) -> list[tuple[bytes, bytes]]:
-    """Return the records that stand behind a task's rows in its changelog."""
+    """Return the records after a task's rows in its changelog."""
     entry = applied.entry
     marker = encode_marker(
         Marker(

@@ -1,4 +1,4 @@
-"""Removing obsolete directories of a slot that is on an executor's host; the driver says what is still needed."""
+"""Removal of obsolete directories of a slot on an executor's host, as the driver commands."""
 
 from __future__ import annotations
 
@@ -22,14 +22,7 @@ __all__ = ["CleanCommand", "clean_slot"]
 
 @dataclass(frozen=True, slots=True)
 class CleanCommand:
-    """What may go.
-
-    Attributes:
-        slot: the slot's directory.
-        kept: tasks whose copies stay.
-        before: epoch seconds: what was changed since then stays.
-        abandoned_before: the same for slots that nobody holds.
-    """
+    """What to remove in a slot: tasks that are not kept, if unchanged since ``before`` (epoch seconds)."""
 
     slot: str
     kept: frozenset[TaskId]
@@ -39,12 +32,12 @@ class CleanCommand:
 
 @reporting
 def clean_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Remove what is obsolete; yield one row with the paths that are gone."""
+    """Remove obsolete directories; yield one row with their paths."""
     drain(batches)
     command = current_command(CleanCommand)
     slot = Path(command.slot)
     removed = []
-    # Looked at anew each time: whoever cancelled this job may have opened a copy since.
+    # Checked again each time: the canceller of this job may have opened a copy since.
     while found := obsolete(slot, command.kept, command.before):
         remove_state(found[0])
         removed.append(found[0])

@@ -1,6 +1,6 @@
-"""What a Python worker keeps from one micro-batch to the next: connections and open stores.
+"""What a Python worker keeps between micro-batches: connections and open stores.
 
-Only an optimisation: an error, unread input or a minute's idleness ends a worker, and the next one opens them again.
+Only an optimization: an error, unread input or a minute's idleness ends a worker, and the next one opens them again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ __all__ = ["close_unused", "fetcher", "forget_fetcher", "forget_producer", "prod
 
 log = logging.getLogger(__name__)
 
-#: Local TCP to a broker answers within this or not at all; retries have their own bounds.
 _BOOTSTRAP_SECONDS = 30.0
-#: A task that moves away is closed by one worker. The others have its store open too, and with it the disk space of
-#: a copy that was removed since: at least ``state.cleanup.delay.ms`` later, which is ten minutes unless set.
+#: One worker closes a task that leaves. Others still have its store open, which keeps the disk space of a removed copy:
+#: it is removed after ``state.cleanup.delay.ms``, by default ten minutes.
 _UNUSED_SECONDS = 300.0
 _LOOK_SECONDS = 30.0
 
 _fetchers: dict[str, BoundedFetcher | FileFetcher] = {}
-#: With its connection; one that writes files has none.
+#: With their connections; those that write files have none.
 _producers: dict[str, tuple[KafkaClient | None, Producer | FileProducer]] = {}
 _stores: dict[str, _Open] = {}
 _looked_at = -math.inf
@@ -52,7 +51,7 @@ def _key(settings: Mapping[str, Any]) -> str:
 
 
 def fetcher(settings: Mapping[str, Any]) -> BoundedFetcher | FileFetcher:
-    """Return this worker's fetcher for the cluster, or the directory, that ``settings`` name."""
+    """Return this worker's fetcher for the cluster, or directory, in ``settings``."""
     key = _key(settings)
     if key not in _fetchers:
         _fetchers[key] = (FileFetcher if LOG_DIRECTORY in settings else BoundedFetcher)(settings)
@@ -67,7 +66,7 @@ def forget_fetcher(settings: Mapping[str, Any]) -> None:
 
 
 def producer(settings: Mapping[str, Any]) -> Producer | FileProducer:
-    """Return this worker's producer for the cluster, or the directory, that ``settings`` name."""
+    """Return this worker's producer for the cluster, or directory, in ``settings``."""
     key = _key(settings)
     if key not in _producers and LOG_DIRECTORY in settings:
         _producers[key] = None, FileProducer(settings)
@@ -83,7 +82,7 @@ def producer(settings: Mapping[str, Any]) -> Producer | FileProducer:
 
 
 def forget_producer(settings: Mapping[str, Any]) -> None:
-    """Close the producer after an error: what it still holds queued must not be sent under the next transaction."""
+    """Close the producer after an error: queued records must not be sent in the next transaction."""
     client, _ = _producers.pop(_key(settings), (None, None))
     if client is not None:
         client.close()
@@ -92,7 +91,7 @@ def forget_producer(settings: Mapping[str, Any]) -> None:
 def store(directory: str, *, map_limit: int) -> TaskStore:
     """Return the open store of a task directory.
 
-    It is opened again if the directory was made anew since, or another instance of this driver has another bound.
+    It is opened again if the directory was replaced, or another instance of this driver has another limit.
     """
     found = _stores.get(directory)
     if found is not None:
@@ -106,9 +105,9 @@ def store(directory: str, *, map_limit: int) -> TaskStore:
 
 
 def close_unused() -> None:
-    """Close stores that are gone from the disk, or that no command was about for a while.
+    """Close stores that are gone from the disk, or were not used for a while.
 
-    Every step calls it before it begins; a look is taken now and then. Nobody has a store in hand at that time.
+    Every step calls it before it begins, while no store is in use; it only checks now and then.
     """
     global _looked_at  # noqa: PLW0603 - one worker, one look
     now = time.monotonic()
@@ -121,7 +120,7 @@ def close_unused() -> None:
 
 
 def forget_store(directory: str, *, clean: bool = False) -> None:
-    """Close a store: before its directory is wiped, after it failed, or (``clean``) synced, as its task leaves."""
+    """Close a store: before its directory is wiped, after an error, or (``clean``) synced, as its task leaves."""
     found = _stores.pop(directory, None)
     if found is not None:
         found.store.close(clean=clean)

@@ -1,4 +1,4 @@
-"""What every step of a worker needs: its command, its Spark partition, and rows that report to the driver."""
+"""What every step of a worker needs: its command, its Spark partition, and rows for reports to the driver."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,6 @@ __all__ = [
     "current_command",
     "current_spark_partition",
     "drain",
-    "earlier_than",
     "in_pieces",
     "in_turn",
     "laid_out",
@@ -44,6 +44,7 @@ __all__ = [
     "no_rows",
     "pieces",
     "refusal",
+    "remove_earlier",
     "report_row",
     "reporting",
     "spans",
@@ -54,7 +55,7 @@ __all__ = [
 Command = TypeVar("Command")
 P = ParamSpec("P")
 
-#: Bytes of rows that the JVM gets in one batch; as many as it sends in one, by Spark's own setting.
+#: Most bytes of a batch for the JVM; Spark's own setting for batches that it sends.
 _JVM_BYTES: Final = 64 << 20
 
 #: In a resident job: the command of the micro-batch under way.
@@ -63,7 +64,7 @@ _in_force: object = None
 
 @contextlib.contextmanager
 def commanded(command: object) -> Iterator[None]:
-    """Have a command in force within the block, instead of the one that stands beside the job."""
+    """Override the job's command within the block."""
     global _in_force  # noqa: PLW0603 - a worker runs one task at a time
     _in_force = command
     try:
@@ -73,12 +74,9 @@ def commanded(command: object) -> Iterator[None]:
 
 
 def current_command(kind: type[Command]) -> Command:
-    """Return the command of the job that runs here.
+    """Return the command of the running job; raise MisplacedTask if its task should not run here.
 
-    Every step asks before it does anything, so this is where a task that should not run is turned away.
-
-    Raises:
-        MisplacedTask: it should not run here.
+    Every step calls this first, so misplaced tasks are turned away before they do anything.
     """
     if isinstance(_in_force, kind):
         return _in_force
@@ -95,13 +93,10 @@ def current_command(kind: type[Command]) -> Command:
 
 
 def refusal(wanted: str | None, attempt: int) -> str | None:
-    """Return why a Spark task may not run here, or None.
+    """Return why a Spark task may not run here, if it may not.
 
-    State is local to an executor, and an earlier attempt's worker may still be writing.
-
-    Args:
-        wanted: id of the executor where the job belongs; None: it belongs wherever it is.
-        attempt: 0 for the task's first attempt.
+    State is local to an executor (``wanted``, its id; None: any), and the worker of an earlier attempt may still write.
+    ``attempt`` is 0 for the first one.
     """
     if attempt > 0:
         return f"attempt {attempt} of a Spark task was refused: spark.task.maxFailures should be 1"
@@ -119,23 +114,19 @@ def refusal(wanted: str | None, attempt: int) -> str | None:
 
 @functools.lru_cache(maxsize=1)
 def _decoded(text: str) -> object:
-    # Each step of a leg asks several times within one job.
+    # Each step of a leg asks several times per job.
     return decode(text)
 
 
 def current_spark_partition(spark_partitions: int) -> int:
-    """Return which of its process's Spark partitions this one is; a union of legs repeats them."""
+    """Return the number of this Spark partition within its process; a union of legs repeats them."""
     context = TaskContext.get()
     assert context is not None, "worker steps run inside a Spark task"
     return context.partitionId() % spark_partitions
 
 
 def leg_tasks(spec: StepSpec) -> list[TaskCommand]:
-    """Return the tasks of this Spark partition that have input for the leg in this batch.
-
-    Raises:
-        WorkerFailure: with :class:`MisplacedTask`.
-    """
+    """Return the tasks of this Spark partition with input for the leg. Raises WorkerFailure for a MisplacedTask."""
     try:
         command = current_command(BatchCommand)
     except MisplacedTask as error:
@@ -148,40 +139,40 @@ def leg_tasks(spec: StepSpec) -> list[TaskCommand]:
 
 
 def leg_file(home: str, leg: str, task: TaskCommand) -> Path:
-    """Return the file below a directory in which something of a leg waits for a task's micro-batch."""
-    # Names of legs have signs that names of files have not, and may be longer than these.
+    """Return the file in a directory for a leg's data of a task's micro-batch."""
+    # Names of legs may have characters that file names cannot have, and may be longer.
     return Path(home) / f"{task.task}-{hashlib.sha256(leg.encode()).hexdigest()}.arrow"
 
 
-def earlier_than(home: Path) -> list[Path]:
-    """Return what stands beside a micro-batch's directory: that of earlier ones, and of former processes.
+def remove_earlier(home: Path) -> None:
+    """Remove the directories of earlier micro-batches and former processes beside a micro-batch's, where possible.
 
-    A worker of a micro-batch that was cancelled may go on for a moment: what is a later one's is not its to remove.
-
-    Raises:
-        OSError: the directory cannot be read.
+    The worker of a cancelled micro-batch may continue for a moment: it must not remove later ones.
     """
-    return [path for path in home.parent.iterdir() if path != home and not _is_later(path.name, home.name)]
+    own, _, number = home.name.rpartition("-")
 
+    def is_later(name: str) -> bool:
+        prefix, _, other = name.rpartition("-")
+        return prefix == own and number.isdecimal() and other.isdecimal() and int(other) > int(number)
 
-def _is_later(name: str, than: str) -> bool:
-    of, _, number = name.rpartition("-")
-    own, _, own_number = than.rpartition("-")
-    return of == own and number.isdecimal() and own_number.isdecimal() and int(number) > int(own_number)
+    with contextlib.suppress(OSError):
+        for path in list(home.parent.iterdir()):
+            if path != home and not is_later(path.name):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def clock_ms(task: TaskCommand) -> int:
-    """Return what the machine's clock says or, where that counts, said when the batch was chosen; in milliseconds."""
+    """Return the wall clock in milliseconds: as of when the batch was chosen, if that counts, else now."""
     return task.clock_ms or int(time.time() * 1000)
 
 
 def report_row(reports: list[Any], padding: bytes = b"") -> pa.RecordBatch:
-    """Return what a job brings back of this Spark partition: one row, since each costs the driver a round trip."""
+    """Return the reports of this Spark partition as one row, since each row costs the driver a round trip."""
     return pa.record_batch({"report": pa.array([encode_bytes(reports) + padding], pa.binary())})
 
 
 def reporting(step: Callable[P, Iterator[pa.RecordBatch]]) -> Callable[P, Iterator[pa.RecordBatch]]:
-    """Have a step whose rows go straight to the driver report an error of ours, which ``run_job`` raises there."""
+    """Make a step whose rows go straight to the driver report our errors, which ``run_job`` raises there."""
 
     @functools.wraps(step)
     def answering(*args: P.args, **kwargs: P.kwargs) -> Iterator[pa.RecordBatch]:
@@ -200,7 +191,7 @@ def drain(batches: Iterable[object]) -> None:
 
 
 def laid_out(columns: Iterable[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Return columns as the rows of a schema, in whose order they come."""
+    """Return columns, in the order of a schema, as its rows."""
     return pa.RecordBatch.from_arrays(
         [as_type(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
     )
@@ -214,25 +205,25 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield nothing, whatever comes in; as a step it keeps Spark from folding the steps around it away."""
+    """Yield nothing; as a step it keeps Spark from folding the steps around it."""
     drain(batches)
     yield from ()
 
 
 def pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield rows in pieces of about so many bytes, and not twice as many but for a single row; nothing is copied."""
+    """Yield rows in pieces of about that many bytes, less than twice as many except for single rows; copies nothing."""
     count = max(1, rows.num_rows * most_bytes // max(1, rows.nbytes))
     for start in range(0, rows.num_rows, count):
         piece = rows.slice(start, count)
         if piece.num_rows > 1 and piece.nbytes > 2 * most_bytes:
-            # Large rows stand together.
+            # Large rows are next to each other.
             yield from pieces(piece, most_bytes)
         else:
             yield piece
 
 
 def spans(costs: np.ndarray[Any, Any], most: int) -> Iterator[tuple[int, int]]:
-    """Yield bounds of pieces that cost so much together at most, or are a single one; those that cost nothing not."""
+    """Yield bounds of pieces with at most that cost, or with a single element; pieces without cost are skipped."""
     marks = np.cumsum(costs) // most
     cuts = [0, *(np.flatnonzero(np.diff(marks)) + 1).tolist(), len(costs)]
     for start, end in itertools.pairwise(cuts):
@@ -243,7 +234,7 @@ def spans(costs: np.ndarray[Any, Any], most: int) -> Iterator[tuple[int, int]]:
 def in_pieces(
     step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run a step whose rows go to the JVM: it reads each batch into one piece of memory, and has little."""
+    """Run a step whose rows go to the JVM, which has little memory and reads each batch into one piece of it."""
     for made in step(batches):
         yield from pieces(made, _JVM_BYTES)
 
@@ -253,7 +244,7 @@ def under_names(
     names: tuple[str, ...],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Run a step on rows whose columns came under other names."""
+    """Run a step on rows with renamed columns."""
     yield from step(batch.rename_columns(list(names)) for batch in batches)
 
 
@@ -263,8 +254,8 @@ class PickedColumns:
 
     Attributes:
         columns: name, name in those rows (None: nulls), type.
-        conditions: a row passes if of each of them something is so: a column (of those rows) is true, or, where the
-            flag is False, only not null.
+        conditions: a row passes if, for each of them, one of its alternatives holds: a column is true or, if the flag
+            is False, not null.
     """
 
     columns: tuple[tuple[str, str | None, pa.DataType], ...]

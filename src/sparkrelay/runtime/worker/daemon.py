@@ -1,11 +1,10 @@
 """Spark's Python worker daemon with our modules already loaded.
 
-Spark forks its Python workers from one daemon process. Each would import Arrow, numba and the Kafka client anew, which
-costs about three seconds of a core; a first micro-batch of several legs starts a dozen workers. Forked from here they
-have everything, and share its memory. ``spark.python.daemon.module`` names this module; it must be importable where
-executors run.
+Spark forks its Python workers from one daemon process. Each would import Arrow, numba and the Kafka client again, for
+about three seconds of a core; a first micro-batch of several legs starts a dozen workers. Forked from here they have
+everything, and share its memory. ``spark.python.daemon.module`` names this module; it must be importable on executors.
 
-Spark names a folder for the daemon's Unix socket, by default the JVM's temporary folder. In a container of YARN that
+Spark chooses a folder for the daemon's Unix socket, by default the JVM's temporary folder. In YARN's containers that
 path is too long for a socket. So the daemon makes a short, private folder, and reports the socket's path to the JVM.
 """
 
@@ -21,7 +20,7 @@ from typing import Any, BinaryIO
 from sparkrelay.runtime.worker.import_path import prefer_folders
 
 if __name__ == "__main__":
-    # Before anything of PySpark is imported.
+    # Before PySpark is imported.
     prefer_folders()
 
 from pyspark import daemon, worker
@@ -56,7 +55,7 @@ def _known_output(infile: Any, outfile: BinaryIO) -> None:
 
 
 def _quiet_worker(sock: socket.socket, authenticated: bool) -> int:
-    """Run a worker; one whose JVM has gone first, as at every stop, ends without a traceback on the user's screen."""
+    """Run a worker; if its JVM is gone, as at every stop, end without a traceback on the user's screen."""
     try:
         return int(_worker(sock, authenticated))
     except (BrokenPipeError, ConnectionResetError):
@@ -65,11 +64,7 @@ def _quiet_worker(sock: socket.socket, authenticated: bool) -> int:
 
 @contextlib.contextmanager
 def _short_socket_path() -> Iterator[None]:
-    """Have the daemon make its Unix socket in a folder of its own.
-
-    Raises:
-        NoSocketFolder: no temporary folder of this host can be used.
-    """
+    """Make the daemon's Unix socket in a folder of its own. Raises NoSocketFolder if none is usable."""
     if os.environ.get(_UNIX_SOCKET, "false").lower() != "true":
         yield
         return
@@ -86,11 +81,11 @@ if __name__ == "__main__":
     configure_worker_logging(os.environ)
     compile_kernels()
     gc.collect()
-    # What is loaded now stays: collections in the workers need not look at it, nor copy its pages.
+    # Garbage collections in the workers need not visit these objects, nor copy their pages.
     gc.freeze()
-    # Who connects to its Unix socket has a worker that runs what it is sent, without a secret.
+    # Anybody who connects to the Unix socket gets a worker that runs any code, without a secret.
     keep_others_from_writing()
-    # Spark's own handler comes once the socket is there, whose folder must be removed before that, too.
+    # Spark installs its handler after making the socket; the folder must be removed before that too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with _short_socket_path():
         daemon.manager()

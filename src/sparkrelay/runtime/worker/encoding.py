@@ -1,4 +1,4 @@
-"""From a leg's last rows to the key and value bytes of its sink topic."""
+"""Encodes a leg's rows as keys and values of its sink topic."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["first_of_another_layout", "pack_rows", "sink_keys", "sink_values", "unpack_rows"]
 
-#: First column of a packed row: which columns follow, by a digest of their names and types.
+#: First column of a packed row: a digest of the names and types of the columns.
 _LAYOUT = pa.field(f"{hidden_columns.PREFIX}layout", pa.int32())
-#: Bytes of it and of what is in front of it: the tuple's version, the column's tag, 32 bits.
+#: Bytes up to and including the layout: the tuple's version, the column's tag, 32 bits.
 _BEGINNING = 6
-#: Last column of a packed row: false for a tombstone, whose columns travel all the same.
+#: Last column of a packed row: false for a tombstone, which has all its columns.
 _ALIVE = pa.field(f"{hidden_columns.PREFIX}alive", pa.bool_())
 
 
 def sink_keys(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
-    """Return the message keys: the named columns, else the key that travels with the rows."""
+    """Return the message keys: from the named columns, or the key that travels with the rows."""
     if spec.key_columns:
         columns = rows.select(list(spec.key_columns))
         _require_text(columns)
@@ -40,7 +40,7 @@ def sink_keys(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
 
 
 def sink_values(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
-    """Return the message values; a tombstone that came in goes out as one."""
+    """Return the message values; tombstones stay tombstones."""
     visible = rows.select(list(spec.columns))
     _require_text(visible)
     tombstones = rows.column(hidden_columns.TOMBSTONE) if hidden_columns.TOMBSTONE in rows.schema.names else None
@@ -53,43 +53,40 @@ def sink_values(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
 
 
 def pack_rows(rows: pa.RecordBatch, tombstones: pa.Array | None, layout: int) -> pa.Array:
-    """Write whole rows as the values of a repartition topic; each begins with the number of its layout."""
+    """Return whole rows as values of a repartition topic; each begins with the number of its layout."""
     alive = pa.repeat(pa.scalar(True), rows.num_rows) if tombstones is None else pc.invert(tombstones)
     number = pa.repeat(pa.scalar(layout, pa.int32()), rows.num_rows)
     return key_bytes([number, *rows.columns, alive], normal=False)
 
 
 def first_of_another_layout(values: pa.Array, layout: int) -> int | None:
-    """Return the index of the first packed row that was not written with this layout; None if all were."""
+    """Return the index of the first packed row with another layout; None if there is none."""
     fits = pc.fill_null(pc.starts_with(values, pattern=_beginning(layout)), False)
     return None if fits.false_count == 0 else fits.index(pa.scalar(False)).as_py()
 
 
 def unpack_rows(values: pa.Array, schema: pa.Schema) -> tuple[list[pa.Array], pa.Array]:
-    """Read what :func:`pack_rows` wrote from rows of this schema: the columns, and which rows are tombstones."""
+    """Decode rows of :func:`pack_rows`: the columns, and which rows are tombstones."""
     _, *columns, alive = key_columns(values, pa.schema([_LAYOUT, *schema, _ALIVE]))
     return columns, pc.invert(pc.fill_null(alive, False))
 
 
 def _beginning(layout: int) -> bytes:
-    """Return what packed rows of a layout begin with."""
+    """Return the first bytes of packed rows with a layout."""
     row: bytes = key_bytes([pa.array([layout], pa.int32()), pa.array([True])])[0].as_py()
     return row[:_BEGINNING]
 
 
 def _require_text(rows: pa.RecordBatch) -> None:
-    """Refuse text that is not UTF-8: no reader of the topic could read it, nor could we.
+    """Refuse text that is not UTF-8, which no reader of the topic could decode.
 
-    Spark makes some of what is: ``cast(value as string)`` takes bytes as they are.
-
-    Raises:
-        SerializationException: there is some; names the column.
+    Spark can create it: ``cast(value as string)`` takes bytes unchecked. The SerializationException names the column.
     """
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
             raise SerializationException(
-                f"column {name!r} holds text that is not UTF-8 ({error}). Leave such rows out in front of this step by "
-                f'where("is_valid_utf8({name})"), mend them by make_valid_utf8({name}), or keep the column binary'
+                f"column {name!r} holds text that is not UTF-8 ({error}). Drop such rows before this step by "
+                f'where("is_valid_utf8({name})"), repair them by make_valid_utf8({name}), or keep the column binary'
             ) from error

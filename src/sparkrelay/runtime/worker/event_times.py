@@ -1,4 +1,4 @@
-"""Event times as numbers: of columns of times, and of windows."""
+"""Event times as numbers, from columns of times and of windows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["event_times_ms", "numbers", "window_ends"]
 
 
 def event_times_ms(column: pa.Array) -> NDArray[np.int64]:
-    """Return the event times of rows that have one, ms since 1970: of times, of windows, or of these as such."""
+    """Return the event times of rows that have one, ms since 1970; of times, windows, or such numbers."""
     column = column.drop_null()
     if pa.types.is_integer(column.type):
         return numbers(column)
@@ -26,13 +26,13 @@ def event_times_ms(column: pa.Array) -> NDArray[np.int64]:
 
 
 def window_ends(windows: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
-    """Return the ends of windows, in milliseconds since 1970, rounded up; a null window, which has none, ends never."""
+    """Return the ends of windows, in ms since 1970, rounded up; a null window never ends."""
     micros = numbers(pc.struct_field(windows, "end").cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1 << 62)
     return -(-micros // 1000)
 
 
 def numbers(column: pa.Array | pa.ChunkedArray, missing: int = 0) -> NDArray[Any]:
-    """Return a column's values, with ``missing`` in place of nulls."""
+    """Return a column's values, with ``missing`` for nulls."""
     if column.null_count:
         column = pc.fill_null(column, missing)
     found: NDArray[Any] = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()

@@ -1,4 +1,4 @@
-"""The first step of a leg: fetch the batch's ranges, decode them in Arrow, hand over only the wanted columns."""
+"""The first step of a leg: fetch the batch's ranges, decode them in Arrow, and yield the wanted columns."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ __all__ = ["decoded_rows", "fetch_leg", "raw_columns"]
 
 log = logging.getLogger(__name__)
 
-#: Records of a fetch that do not decode, of which the log speaks.
+#: Most undecodable records of a fetch that are logged.
 _MOST_LOGGED = 10
-#: Records of one partition that are worth a step of their own.
+#: Records that are decoded alone; smaller fetches are gathered.
 _FEW: Final = 4_096
 
 Fetched: TypeAlias = "tuple[TopicPartition, pa.RecordBatch]"
@@ -92,7 +92,7 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 
 def _gathered(parts: Iterator[Fetched], alone: Callable[[TopicPartition], bool]) -> Iterator[list[Fetched]]:
-    """Yield few records of several partitions together, and many of one by themselves."""
+    """Yield small fetches of several partitions together, and large ones alone."""
     few: list[Fetched] = []
     for partition, batch in parts:
         if alone(partition) or batch.num_rows >= _FEW:
@@ -116,31 +116,21 @@ def decoded_rows(
     times: dict[TopicPartition, int],
     skipped: SkippedRecords | None = None,
 ) -> pa.RecordBatch:
-    """Return the rows of fetched records, which have the columns :func:`raw_columns`.
+    """Return the rows of at least one fetched record, with the columns :func:`raw_columns`.
 
-    Args:
-        spec: of the step.
-        partition: where the records are from.
-        raw: the records, at least one.
-        times: keeps each partition's time from one fetch to the next.
-        skipped: takes the records that do not decode; None where they were taken before, and are skipped once more.
-
-    Raises:
-        SerializationException: a record does not decode, and such records are not skipped.
+    ``times`` keeps each partition's time between fetches. ``skipped`` takes records that cannot be decoded; None: they
+    were recorded before, and are only dropped. Raises SerializationException if such records are not skipped.
     """
     if hidden_columns.PARTITION_TIME not in spec.output.names:
         return _rows(spec, partition, raw, skipped)
     if spec.event_time:
         return _with_partition_time(spec, partition, _rows(spec, partition, raw, skipped), times)
-    # Before tombstones are left out: they move it too, as all that Kafka Streams takes in.
+    # Before tombstones are dropped: they advance it too, as in Kafka Streams.
     return _rows(spec, partition, _with_partition_time(spec, partition, raw, times), skipped)
 
 
 def _rows_together(spec: FetchSpec, few: Sequence[Fetched]) -> pa.RecordBatch | None:
-    """Return the rows of few records of several partitions; None where they are to be decoded one by one.
-
-    So it is where one is bad, to which its partition's name belongs.
-    """
+    """Return the rows of fetches from several partitions; None if one has bad records, to decode them one by one."""
     if len(few) == 1:
         return None
     raw, origins = pa.concat_batches([batch for _, batch in few]), Origins.of(few)
@@ -151,20 +141,17 @@ def _rows_together(spec: FetchSpec, few: Sequence[Fetched]) -> pa.RecordBatch | 
         return None
     try:
         columns, bad = _decoded(spec, raw)
-        bad = bad or ([] if spec.internal else _with_times_before_1970(spec, raw, columns, bad))
     except SerializationException:
         return None
-    if bad:
+    if bad or (not spec.internal and _with_times_before_1970(spec, raw, columns, bad)):
         return None
     return _project(spec, *_without_tombstones(spec, origins, raw, columns))
 
 
 class BytesRead:
-    """What the records of a leg take in one Spark partition, as fetched and decoded.
+    """The bytes of a leg's records in one Spark partition, as fetched and decoded; at most ``most`` (0: unlimited).
 
-    Args:
-        ranges: what is read.
-        most: how many bytes it may take; 0: any number. A single record may be larger.
+    A single record per partition may be larger.
     """
 
     def __init__(self, ranges: Mapping[TopicPartition, tuple[int, int]], most: int) -> None:
@@ -173,11 +160,7 @@ class BytesRead:
         self._bytes = self._read = 0
 
     def add(self, rows: pa.RecordBatch, records: int = 0) -> None:
-        """Count rows, and how many records were fetched with them.
-
-        Raises:
-            BatchTooLarge: that is more than may be read.
-        """
+        """Count rows, and the records fetched with them. Raises BatchTooLarge above the limit."""
         self._bytes += rows.nbytes
         self._read += records
         if self._most and self._bytes > self._most:
@@ -195,7 +178,7 @@ def _fetched(
     max_bytes: int,
 ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     fetcher, columns = connections.fetcher(spec.client), raw_columns(spec)
-    # Of several partitions, whichever broker answers first is first.
+    # Several partitions come in the order of the brokers' answers.
     parts = [{partition: ranges[partition]} for partition in sorted(ranges)] if spec.in_order else [ranges]
     for part in parts:
         yield from fetcher.fetch(part, columns=columns, max_bytes=max_bytes or None, topic_ids=topic_ids)
@@ -204,7 +187,7 @@ def _fetched(
 def _with_partition_time(
     spec: FetchSpec, partition: TopicPartition, rows: pa.RecordBatch, times: dict[TopicPartition, int]
 ) -> pa.RecordBatch:
-    """Return rows with their partition's time in a column of its own; ``times`` keeps it from one batch to the next."""
+    """Add each row's partition time; ``times`` keeps it between batches."""
     name = hidden_columns.TIMESTAMP if spec.event_time else "timestamp"
     if not rows.num_rows:
         return rows
@@ -217,14 +200,14 @@ def _with_partition_time(
 
 
 def raw_columns(spec: FetchSpec) -> frozenset[str]:
-    """Return which columns of the raw records anything here looks at."""
+    """Return the columns of raw records that are used here."""
     wanted = set(spec.output.names)
-    # Values show tombstones, also where no step looks at them.
+    # Values show tombstones even if no step reads them.
     columns = {"offset", "timestamp", "value"}
     if _key_wanted(spec) or hidden_columns.KEY in wanted or "key" in wanted:
         columns.add("key")
     if "kafka" in wanted:
-        # Topic and partition are not in the records: they are known from where those were fetched.
+        # Topic and partition are known from where the records were fetched.
         columns.update({field.name for field in spec.output.field("kafka").type} - {"topic", "partition"})
     columns.update(wanted & {"timestampType", "headers"})
     if spec.whole:
@@ -271,7 +254,7 @@ def _rows(
 def _without_tombstones(
     spec: FetchSpec, origins: Origins, raw: pa.RecordBatch, columns: dict[str, pa.Array]
 ) -> tuple[Origins, pa.RecordBatch, dict[str, pa.Array]]:
-    """Leave tombstones of an internal topic out, where they end here: whether a row is one, it says itself."""
+    """Drop tombstones of an internal topic where they end here: rows themselves say whether they are one."""
     if spec.internal and spec.skip_tombstones and columns[hidden_columns.TOMBSTONE].true_count:
         return _kept(pc.invert(columns[hidden_columns.TOMBSTONE]), origins, raw, columns)
     return origins, raw, columns
@@ -284,9 +267,9 @@ def _kept(
 
 
 def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array], list[BadRecord]]:
-    """Return the columns that the formats decode, and the records that do not decode.
+    """Return the decoded columns, and the records that cannot be decoded.
 
-    A packed row also says whether it is a tombstone: its value is never null.
+    A packed row contains a flag for tombstones, as its value is never null.
     """
     columns: dict[str, pa.Array] = {}
     bad: list[BadRecord] = []
@@ -306,13 +289,7 @@ def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array],
 
 
 def _require_layout(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> None:
-    """Refuse records of a repartition topic that do not have the columns that this pipeline reads from it.
-
-    An earlier pipeline left them there, or another program wrote them.
-
-    Raises:
-        SerializationException: there is such a record; names the first one.
-    """
+    """Refuse records of a repartition topic with other columns than this pipeline reads from it."""
     index = first_of_another_layout(raw.column("value"), spec.layout)
     if index is None:
         return
@@ -330,15 +307,15 @@ def _require_layout(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBa
 def _with_times_before_1970(
     spec: FetchSpec, raw: pa.RecordBatch, columns: Mapping[str, pa.Array], bad: list[BadRecord]
 ) -> list[BadRecord]:
-    """Return the bad records with those whose time is before 1970, which no record's timestamp can say.
+    """Return the bad records and those with times before 1970, which no record's timestamp can express.
 
-    Brokers take some of them, as producers of other clients have them; but -1 means that there is none, a topic with a
-    compression of its own refuses the batch, and a compacted one is cleaned no more.
+    Brokers accept some of them, as from producers of other clients; but -1 means no timestamp, a topic with its own
+    compression refuses the batch, and a compacted one is no longer cleaned.
     """
     own = raw.column("timestamp").view(pa.int64())
     early, millis, meant = pc.less(own, NO_TIMESTAMP), own, None
     if spec.event_time:
-        # In its own unit: milliseconds are cut off, and less than one before 1970 would be 0.
+        # In its own unit: a time less than a millisecond before 1970 would be truncated to 0.
         meant = columns[spec.event_time]
         days = pa.types.is_date32(meant.type)
         early = pc.coalesce(pc.less(meant.view(pa.int32() if days else pa.int64()), 0), early)
@@ -356,7 +333,7 @@ def _with_times_before_1970(
 
 
 def _project(spec: FetchSpec, origins: Origins, raw: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Lay the columns out as the step's output schema wants them."""
+    """Arrange the columns as in the step's output schema."""
     rows = raw.num_rows
     arrays = []
     for field in spec.output:
@@ -370,7 +347,7 @@ def _project(spec: FetchSpec, origins: Origins, raw: pa.RecordBatch, columns: di
             if array.null_count:
                 array = pc.coalesce(array, pc.cast(raw.column("timestamp"), pa.int64()))
         elif field.name == hidden_columns.PARTITION_TIME:
-            # With event times of its own it is known once those are.
+            # With an event time column it is computed from that, later.
             array = _zeros(rows) if spec.event_time else raw.column(field.name)
         elif field.name == hidden_columns.KEY:
             array = raw.column("key")
@@ -409,14 +386,14 @@ def _without_bad(
     bad: list[BadRecord],
     skipped: SkippedRecords | None,
 ) -> pa.Array:
-    """Return a mask without the records that do not decode, or raise, as the handler says."""
+    """Return a mask without the undecodable records, or raise, as configured."""
     silent = skipped is not None and skipped.another_speaks_for(partition.topic)
     for record in bad[: 1 if not spec.skip_bad_records else _MOST_LOGGED]:
         offset = raw.column("offset")[record.index].as_py()
         message = f"record {partition.topic}-{partition.partition} at offset {offset} does not decode: {record.reason}"
         if not spec.skip_bad_records:
             raise SerializationException(
-                f"{message}. Mend the producer, or set deserialization.exception.handler=log-and-continue to skip such "
+                f"{message}. Fix the producer, or set deserialization.exception.handler=log-and-continue to skip such "
                 "records; errors.dead.letter.queue.topic.name names a topic that keeps them."
             )
         if not silent:

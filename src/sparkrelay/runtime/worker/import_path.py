@@ -1,8 +1,8 @@
-"""Where a worker's modules come from: folders, in place of archives that have the same modules.
+"""The import path of workers: folders instead of archives with the same modules.
 
-Spark puts ``pyspark.zip``, py4j's archive and its own jar in front of a worker's path. Python compiles what it imports
-from an archive every time. For each package it also keeps an index of the whole archive, which every new worker reads
-again in its first task. Measured on a slow core: a second for the daemon, 0.3 s and 20 MB for each worker.
+Spark puts ``pyspark.zip``, py4j's archive and its own jar at the start of a worker's path. Python compiles imports from
+an archive every time. For each package it also keeps an index of the whole archive, which every new worker reads again
+in its first task. Measured on a slow core: a second for the daemon, 0.3 s and 20 MB for each worker.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ _JAR: Final = re.compile(r"spark-core_.*\.jar")
 
 
 def prefer_folders(path: list[str] | None = None) -> None:
-    """Take Spark's archives out of the import path, if it has a folder with the same release of their package.
+    """Remove Spark's archives from the import path, if it has a folder with the same release of their package.
 
-    Args:
-        path: to change; by default that of this process, which must not have imported anything from them yet.
+    ``path`` is by default that of this process, which must not have imported anything from them yet.
     """
     path = sys.path if path is None else path
     needless = [archive for archive in path if _is_needless(archive, path)]
@@ -39,7 +38,7 @@ def prefer_folders(path: list[str] | None = None) -> None:
         if f"{known}{os.sep}".startswith(inside):
             del sys.path_importer_cache[known]
     for name, module in list(sys.modules.items()):
-        # Such as ``org``: the standard library looks for Jython's, and finds the folder of that name in Spark's jar.
+        # Such as ``org``: the standard library probes for Jython's, and finds that folder in Spark's jar.
         places = list(getattr(module, "__path__", ()))
         if places and all(f"{place}{os.sep}".startswith(inside) for place in places):
             del sys.modules[name]

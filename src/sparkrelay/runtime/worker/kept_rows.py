@@ -1,8 +1,7 @@
-"""Rows of a micro-batch that wait in files of their process for the function of ``foreachBatch``, on the driver.
+"""Rows of a micro-batch in files of their process, for the function of ``foreachBatch`` on the driver.
 
-A file is written whole, under another name first, and read on the host of the process that wrote it. It is there from
-the job of its micro-batch until the next one at the latest: nothing of it has to survive a crash, since the same rows
-are made again then.
+A file is written under a temporary name, renamed, and read on the same host. It exists from its micro-batch's job until
+the next one at the latest. It need not survive a crash, since the same rows are then made again.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ import pyarrow as pa
 from sparkrelay.errors import StreamsException
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.runtime.contract.commands import KeptRows
-from sparkrelay.runtime.worker.context import drain, earlier_than, laid_out, leg_file
+from sparkrelay.runtime.worker.context import drain, laid_out, leg_file, remove_earlier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from sparkrelay.runtime.contract.commands import TaskCommand
 
@@ -29,15 +28,10 @@ __all__ = ["KeptRowsFile", "read_kept_rows", "remove_kept_rows", "remove_step"]
 
 
 class KeptRowsFile:
-    """Writes the rows of a task and a leg to a file, a part at a time; they are never all in memory.
+    """Writes the rows of a task and a leg to a file in parts, so they are never all in memory.
 
-    Use it as a context manager: what is not finished by its end is closed, and no file of that name appears.
-
-    Args:
-        directory: of this micro-batch alone. Those of earlier ones beside it are removed.
-        leg: the leg.
-        task: the task.
-        schema: of the file.
+    A context manager: an unfinished file never gets its final name. ``directory`` belongs to this micro-batch; earlier
+    ones beside it are removed.
     """
 
     def __init__(self, directory: str, leg: str, task: TaskCommand, schema: pa.Schema) -> None:
@@ -48,7 +42,7 @@ class KeptRowsFile:
         self._open = contextlib.ExitStack()
         self._stream: pa.ipc.RecordBatchStreamWriter | None = None
         self._rows = 0
-        _remove(lambda: earlier_than(self._home))
+        remove_earlier(self._home)
 
     def __enter__(self) -> Self:
         return self
@@ -58,11 +52,7 @@ class KeptRowsFile:
             self._open.close()
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Write rows, which have the columns of the schema.
-
-        Raises:
-            StreamsException: the file cannot be written.
-        """
+        """Write rows with the columns of the schema. Raises StreamsException if that fails."""
         if not rows.num_rows:
             return
         with self._named():
@@ -74,11 +64,7 @@ class KeptRowsFile:
         self._rows += rows.num_rows
 
     def finish(self) -> KeptRows | None:
-        """Give the file its name, and return what is in it; None if there are no rows.
-
-        Raises:
-            StreamsException: the file cannot be written.
-        """
+        """Rename the file, and return its path and row count; None without rows. Raises StreamsException."""
         if not self._rows:
             return None
         with self._named():
@@ -101,11 +87,7 @@ class KeptRowsFile:
 
 
 def read_kept_rows(kept: KeptRows, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that :class:`KeptRowsFile` has written; a step of a placed source of one Spark partition.
-
-    Raises:
-        StreamsException: they are not there any more, or not as they were written.
-    """
+    """Yield the rows of a file, as a step of a placed source; raise StreamsException if it was changed."""
     drain(batches)
     count = 0
     try:
@@ -132,14 +114,7 @@ def remove_step(home: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def remove_kept_rows(home: Path) -> None:
-    """Remove the rows of all micro-batches below a directory, as far as that is possible."""
-    _remove(lambda: list(home.iterdir()))
-
-
-def _remove(find: Callable[[], list[Path]]) -> None:
-    try:
-        old = find()
-    except OSError:
-        return
-    for path in old:
-        shutil.rmtree(path, ignore_errors=True)
+    """Remove the rows of all micro-batches below a directory where possible."""
+    with contextlib.suppress(OSError):
+        for path in list(home.iterdir()):
+            shutil.rmtree(path, ignore_errors=True)

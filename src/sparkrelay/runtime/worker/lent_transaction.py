@@ -1,4 +1,4 @@
-"""An open transaction, lent to the worker that writes records in it: those of all tasks of a Spark partition."""
+"""An open transaction lent to the worker that writes the records of all tasks of a Spark partition."""
 
 from __future__ import annotations
 
@@ -28,20 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["LentTransaction", "Part", "await_answers"]
 
-#: Where a batch is full; one that is compressed is smaller, and topics take 1 MiB by default.
+#: A full batch; compression makes it smaller, and topics take 1 MiB by default.
 _BATCH_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows that go to one partition.
+    """Rows ``start`` to ``stop`` (exclusive) for one partition; ``task`` is None if they belong to several.
 
-    Attributes:
-        partition: where to.
-        start: the first of them.
-        stop: the first one behind them.
-        task: whose they are; None where they are several tasks'.
-        topic_id: of the topic that is meant, if it must not be another one of that name.
+    ``topic_id`` is given if a new topic of that name must not be written to.
     """
 
     partition: TopicPartition
@@ -52,13 +47,9 @@ class Part:
 
 
 class LentTransaction:
-    """Produces records under a lent producer id, keeping count of sequences.
+    """Produces records under a lent producer id, and counts sequence numbers.
 
-    Args:
-        producer: of this process.
-        command: of any of the tasks that write in it here.
-        compression: of the records.
-        written: the next sequences of what was written in it here before.
+    ``command`` is that of any task that writes in it here; ``written`` has the next sequence numbers of earlier writes.
     """
 
     def __init__(
@@ -73,9 +64,9 @@ class LentTransaction:
         self._known = command.sequences
         self._compression = compression
         self._topic_ids: dict[str, uuid.UUID] = {}
-        #: Of the partitions that are written here: those of legs beside this one must not be said again as they were.
+        #: Only of partitions written here: those of parallel legs must not be reported with old numbers.
         self.next_sequences: dict[TopicPartition, int] = dict(written)
-        #: Whose records were refused by the last ``send`` that failed, if they were one task's.
+        #: The task whose records made the last ``send`` fail, if known.
         self.blamed: TaskId | None = None
         producer.begin(command.transaction)
 
@@ -87,7 +78,7 @@ class LentTransaction:
         timestamps: pa.Array | int,
         headers: pa.Array | None = None,
     ) -> None:
-        """Write rows to their partitions, behind what was written to them before; at most one part for each."""
+        """Write rows to their partitions, after earlier ones; at most one part for each partition."""
         sequences = [self.next_sequences.get(part.partition, self._known.get(part.partition, 0)) for part in parts]
         encoded = encode_parts(
             keys,
@@ -127,19 +118,12 @@ class LentTransaction:
         timestamps: pa.Array,
         headers: pa.Array | None = None,
     ) -> None:
-        """Write rows to a topic, each to its own partition, in their order.
+        """Write at least one row to a topic, each to its partition in ``targets``, in order.
 
-        Args:
-            topic: where to.
-            targets: number of each row's partition; at least one row.
-            task: whose they all are, if it is one's.
-            keys: the records'.
-            values: likewise.
-            timestamps: likewise.
-            headers: likewise.
+        ``task`` is the task of all rows, if it is one.
         """
         stops = [len(targets)]
-        # All one: usual where the sink is keyed and partitioned as the source is.
+        # Usually one partition, if the sink is keyed and partitioned like the source.
         if (targets != targets[0]).any():
             order = np.argsort(targets, kind="stable")
             targets, chosen = targets[order], pa.array(order)
@@ -162,13 +146,9 @@ class LentTransaction:
 def await_answers(
     producer: Producer | FileProducer, reports: list[LegReport], sent: Mapping[int, TaskCommand], seconds: float
 ) -> None:
-    """Wait until all that was sent is answered; what was refused goes into the reports.
+    """Wait for all responses; refused records make errors in the reports, which keep existing ones.
 
-    Args:
-        producer: that has sent it.
-        reports: of the tasks; those that have an error keep it.
-        sent: index of a report -> the task that has sent something.
-        seconds: how long the broker may take.
+    ``sent`` maps the index of a report to its task, for tasks that sent something.
     """
     try:
         flushed = producer.flush_each(seconds)

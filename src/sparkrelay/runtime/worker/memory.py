@@ -1,7 +1,7 @@
-"""What a worker's memory costs: objects that the garbage collector looks at, and pages that nobody uses any more.
+"""Memory of workers: objects for the garbage collector, and unused pages.
 
-Spark has as many workers as there were tasks and steps at a time, and lends them in turn. So each that has had a large
-share keeps what its allocators have, for the next one, which another worker gets.
+Spark has as many workers as there ever were concurrent tasks and steps, and uses them in turn. So each that had much
+data would keep its allocators' memory, while the next data goes to another worker.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import pyarrow as pa
 __all__ = ["freeze_loaded_objects", "release_unused_memory"]
 
 _BATCHES_BEFORE_FREEZE: Final = 3
-#: A worker that has less keeps it, bytes: pages cost time, too. It begins with half as many.
+#: Bytes that a worker keeps, as new pages take time. It begins with half as many.
 _KEPT_BYTES: Final = 320 << 20
 _RESIDENT: Final = Path("/proc/self/statm")
 _batches_seen = 0
 
 
 def freeze_loaded_objects() -> None:
-    """Take what is loaded by now out of the garbage collector's sight.
+    """Exclude loaded objects from garbage collection.
 
-    PySpark collects after every task; with numba and pyarrow loaded that costs 37 ms each time.
+    PySpark collects after every task; with numba and pyarrow loaded, that takes 37 ms each time.
     """
     global _batches_seen  # noqa: PLW0603 - one counter for the process is what is meant
     _batches_seen += 1
@@ -36,7 +36,7 @@ def freeze_loaded_objects() -> None:
 
 
 def release_unused_memory() -> None:
-    """Give the system back what Arrow's and C's allocators hold for later, if the process has much; some ms then."""
+    """Release memory that Arrow's and C's allocators hold for later, if there is much; takes some ms."""
     try:
         pages = int(_RESIDENT.read_text().split()[1])
     except OSError:

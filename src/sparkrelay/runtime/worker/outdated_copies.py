@@ -1,7 +1,7 @@
-"""Copies that were left alone for so long that their changelogs may not bring them forward any more.
+"""Copies that were unused for so long that their changelogs may lack records they need.
 
-A compacted topic keeps the deletion of a key for ``delete.retention.ms``, a day unless set. A copy that has not seen it
-by then would keep the row for ever.
+A compacted topic keeps the deletion of a key for ``delete.retention.ms``, by default a day. A copy that missed it would
+keep the row forever.
 """
 
 from __future__ import annotations
@@ -34,18 +34,10 @@ _LAST_OFFSETS: Final = 100
 def removed_as_outdated(
     command: RestoreCommand, map_limit: int, client: Mapping[str, Any], sources: Collection[str]
 ) -> bool:
-    """Remove a copy that may lack deletions which are gone from its changelog; return whether it was removed.
+    """Remove a copy that may have missed deletions; return whether it was removed.
 
-    What has no changelog stays: it is nowhere else.
-
-    Args:
-        command: says which copy.
-        map_limit: most bytes of a store.
-        client: settings of the fetcher.
-        sources: topics that are changelogs as well as sources.
-
-    Raises:
-        StoreCorruptedException: the copy cannot be read.
+    Copies without changelog stay, as they exist nowhere else. ``sources`` are topics that are both changelogs and
+    sources. Raises StoreCorruptedException if the copy cannot be read.
     """
     path = Path(command.directory)
     if command.unused_before is None or last_change(path) >= command.unused_before:
@@ -56,8 +48,8 @@ def removed_as_outdated(
     connections.forget_store(command.directory)
     wipe(path)
     log.warning(
-        "task %s: its copy in %s was not used for a day and is removed: what was deleted since may have left no trace "
-        "in a compacted topic. It is built anew where it is needed",
+        "task %s: its copy in %s was not used for a day and is removed: a compacted topic may have dropped deletions "
+        "since. It is rebuilt if needed",
         command.task,
         path,
     )
@@ -65,7 +57,7 @@ def removed_as_outdated(
 
 
 def _has_all(client: Mapping[str, Any], sources: Collection[str], header: TaskHeader) -> bool:
-    """Return whether a copy was there when its changelogs were written to for the last time, as far as can be seen."""
+    """Return whether a copy has all of its changelogs, as far as can be seen."""
     try:
         ends = connections.fetcher(client).log_ends(header.changelog)
         return all(
@@ -73,7 +65,7 @@ def _has_all(client: Mapping[str, Any], sources: Collection[str], header: TaskHe
             for changelog, end in ends.items()
         )
     except SparkRelayError as error:
-        # Behind an error it may wait for an answer that nobody takes.
+        # After an error it may wait for a response that nobody reads.
         connections.forget_fetcher(client)
         log.debug("what changelogs end with is not known: %s", error)
         return False
@@ -84,8 +76,7 @@ def _ends_with(
 ) -> bool:
     """Return whether the last batch in a changelog is the last one of a copy.
 
-    What a copy knows of its changelog is the end in front of its last batch. A topic that is a source too has no
-    markers.
+    A copy only knows the end of its changelog before its last batch. A topic that is also a source has no markers.
     """
     if changelog.topic in sources:
         return False

@@ -1,11 +1,11 @@
-"""Which executor a Python worker belongs to.
+"""The executor of a Python worker.
 
-No environment variable says so on every cluster manager; the JVM's command line does: all of Spark's executor
+No environment variable names it on every cluster manager, but the JVM's command line does: all of Spark's executor
 backends (standalone, YARN, Kubernetes) are started with ``--executor-id``. The worker's parent is Spark's daemon, whose
 parent is that JVM. With ``local[N]`` the JVM is the driver's, which has no such option.
 
-The same could be had as a column of the source (``reflect('java.lang.System', ...)``), but only the first step of a
-leg sees the source's columns, and Spark holds a plan with such a column to be nondeterministic.
+Refused: a column of the source (``reflect('java.lang.System', ...)``), as only the first step of a leg sees it, and
+Spark considers such a plan nondeterministic.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["OwnExecutor", "executor_id", "own_executor"]
 
-#: Worker, daemon, JVM; a launcher script may stand in between.
+#: Worker, daemon, JVM, and possibly launcher scripts in between.
 _LONGEST_ANCESTRY = 8
 
 
 @dataclass(frozen=True, slots=True)
 class OwnExecutor:
-    """The executor of this worker, and the process that its JVM is."""
+    """The executor of this worker, and the process of its JVM."""
 
     id: str
     jvm: int
@@ -40,7 +40,7 @@ class OwnExecutor:
 
 @functools.cache
 def own_executor() -> OwnExecutor | None:
-    """Return the executor that this worker belongs to, or None if it is the driver's own."""
+    """Return the executor of this worker, or None if it is the driver's."""
     pid = os.getppid()
     for _ in range(_LONGEST_ANCESTRY):
         if pid <= 0:
@@ -54,7 +54,7 @@ def own_executor() -> OwnExecutor | None:
 
 
 def executor_id(command: Sequence[str]) -> str | None:
-    """Return the id in the command line of an executor's JVM, or None if it is another command."""
+    """Return the id in the command line of an executor's JVM; None for other commands."""
     for option, value in itertools.pairwise(command):
         if option == "--executor-id":
             return value
@@ -62,7 +62,7 @@ def executor_id(command: Sequence[str]) -> str | None:
 
 
 def _process(pid: int) -> tuple[int, list[str]]:
-    """Return a process's parent and its command line."""
+    """Return a process's parent and command line."""
     folder = Path(f"/proc/{pid}")
     try:
         stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")

@@ -1,9 +1,8 @@
-"""The last step of a leg: outputs, repartition records and changelogs, produced under a lent transaction.
+"""The last step of a leg: outputs, repartition records and changelogs, produced in a lent transaction.
 
-What several tasks of a small micro-batch write is looked at, encoded and sent together.
-
-Every response is awaited before the report is written. Whether the records become visible is the driver's to decide:
-it ends the transaction once all legs of the batch are back.
+Records of several tasks of a small micro-batch are encoded and sent together. Every response is awaited before the
+report is written. The driver decides whether the records become visible: it ends the transaction once all legs of the
+batch have reported.
 """
 
 from __future__ import annotations
@@ -40,13 +39,12 @@ if TYPE_CHECKING:
 
 __all__ = ["publish", "publish_leg", "send_rows"]
 
-#: Bytes of rows that are written together. All of a micro-batch need not fit into memory: a hot key of a join makes
-#: millions.
+#: Bytes of rows that are written together. A micro-batch may not fit into memory: a hot key of a join makes millions.
 _PIECE_BYTES: Final = 32 << 20
 
 
 def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a leg to its sink topic, piece by piece as they come; yield one report a task."""
+    """Write the rows of a leg to its sink topic, piece by piece; yield one report per task."""
     tasks = leg_tasks(spec)
     freeze_loaded_objects()
     connections.close_unused()
@@ -68,13 +66,13 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
             for task, its in zip(share.tasks, sent, strict=True)
         ]
 
-    # Rows are only beaten by what they are looked at with.
+    # The best rows are chosen among all rows of a task.
     for piece in _pieces(batches) if spec.best is None else [batches]:
         work = ((share.tasks, functools.partial(send, share)) for share in share_out(tasks, piece))
         # A piece's records follow those of the one before it.
         for report in publish(spec, work, written):
             reports[report.task] = _of_both(reports[report.task], report)
-        # They would live until the next ones are there.
+        # Otherwise they would live until the next ones are read.
         del work, piece
         if any(report.error is not None for report in reports.values()):
             drain(batches)
@@ -83,7 +81,7 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield all rows, by what is written together; a piece is let go before more is read."""
+    """Yield all rows in pieces that are written together; a piece is released before more is read."""
     piece: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -93,14 +91,14 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
                 piece, size = [], 0
             piece.append(some)
             size += some.nbytes
-            # It would live until the next one is there.
+            # Otherwise it would live until the next one is read.
             del some
         del batch
     yield piece
 
 
 def _of_both(before: LegReport, report: LegReport) -> LegReport:
-    """Return what a task's pieces so far and the next one come to."""
+    """Return the sum of a task's report so far and that of the next piece."""
     oldest = (before.oldest_out, report.oldest_out)
     newest = (before.newest_out, report.newest_out)
     return report._replace(
@@ -114,7 +112,7 @@ def _of_both(before: LegReport, report: LegReport) -> LegReport:
 
 
 def _with_state(spec: PublishSpec, task: TaskCommand, report: LegReport) -> LegReport:
-    """Return a task's report with what the stateful step in front of this one has done."""
+    """Return a task's report with that of the stateful step before this one."""
     if not spec.behind_state or report.error is not None:
         return report
     try:
@@ -130,15 +128,10 @@ def publish(
     work: Iterable[tuple[Sequence[TaskCommand], Callable[[LentTransaction], list[LegReport]]]],
     written: dict[TopicPartition, int],
 ) -> list[LegReport]:
-    """Send the records of tasks that are worked on together, one lot after the other; wait for all answers.
+    """Send the records of groups of tasks, one after the other; wait for all responses.
 
-    Args:
-        spec: the step.
-        work: tasks, and what sends their records and returns a report for each.
-        written: next sequences of what was written before; they go on.
-
-    Returns:
-        The reports of all. The first one also has what the next leg's sequences are.
+    ``work`` has each group with the function that sends its records and returns a report per task; ``written`` the next
+    sequence numbers, to be updated. Returns all reports; the first one has the sequence numbers for the next leg.
     """
     reports: list[LegReport] = []
     started = time.perf_counter()
@@ -164,7 +157,7 @@ def publish(
             ]
         sent |= dict(enumerate(tasks, len(reports)))
         reports += made
-        # What it holds is not needed while the next rows come.
+        # Release its rows before the next ones are read.
         del send
     fault_points.reach("publish-before-flush")
     await_answers(producer, reports, sent, spec.flush_seconds)
@@ -180,20 +173,14 @@ def publish(
 
 @dataclass(slots=True)
 class _Sent:
-    """What a task has sent to the sink topic.
-
-    Attributes:
-        rows: how many.
-        oldest: sink topic of the user's -> the oldest timestamp written to it.
-        newest: repartition topic -> the newest event time written to it, where that is gone by behind it.
-    """
+    """What a task has sent to the sink topic; fields as in :class:`LegReport`."""
 
     rows: int = 0
     oldest: dict[str, int] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
 
     def add(self, more: _Sent) -> None:
-        """Add what it has sent behind that."""
+        """Add later records."""
         self.rows += more.rows
         for topic, time_ms in more.oldest.items():
             self.oldest[topic] = min(time_ms, self.oldest.get(topic, time_ms))
@@ -202,7 +189,7 @@ class _Sent:
 
 
 def _send_share(spec: PublishSpec, transaction: LentTransaction, share: Share) -> list[_Sent]:
-    """Send the rows of tasks that are worked on together; those of one alone batch by batch, however many there are."""
+    """Send the rows of tasks that are worked on together; those of a single task batch by batch."""
     if len(share.tasks) > 1:
         if not share.batches:
             return [_Sent() for _ in share.tasks]
@@ -210,7 +197,7 @@ def _send_share(spec: PublishSpec, transaction: LentTransaction, share: Share) -
         by_task = rows.take(pa.array(np.argsort(partitions_of(rows), kind="stable")))
         return send_rows(spec, transaction, by_task, share.tasks, [share.rows_in(task) for task in share.tasks])
     sent = _Sent()
-    # Rows are only beaten by what they are looked at with.
+    # The best rows are chosen among all rows of a task.
     for rows in [pa.concat_batches(share.batches)] if spec.best and share.batches else share.batches:
         (some,) = send_rows(spec, transaction, rows, share.tasks, [rows.num_rows])
         sent.add(some)
@@ -224,22 +211,14 @@ def send_rows(
     tasks: Sequence[TaskCommand],
     counts: Sequence[int],
 ) -> list[_Sent]:
-    """Send rows to the sink topic.
-
-    Args:
-        spec: the step.
-        transaction: to write in.
-        rows: task by task.
-        tasks: whose they are.
-        counts: how many each has.
-    """
+    """Send rows to the sink topic, ordered by task; ``counts`` says how many each task has."""
     topic, sent = spec.topic, [_Sent() for _ in tasks]
     if topic is None or not rows.num_rows:
         return sent
     if spec.event_time is not None:
         column = rows.column(spec.event_time)
         times, whose = event_times_ms(column), _whose(counts, column)
-        # Those far ahead of the clock do not count.
+        # Times far ahead of the clock do not count.
         on_time = times <= int(time.time() * 1000) + spec.ahead_ms
         for index, newest in _of_each(np.maximum, times[on_time], whose[on_time], len(tasks)):
             sent[index].newest[topic] = newest
@@ -259,7 +238,7 @@ def send_rows(
     count = current_command(BatchCommand).partitions[topic]
     targets = murmur2_partitions(keys, count)
     if (targets < 0).any():
-        # Records without a key go where their task's number points: deterministic, and spread over the tasks.
+        # Records without a key go to a partition chosen by the task: deterministic, and spread over the tasks.
         own = np.repeat(np.array([task.task.partition % count for task in tasks], np.int32), counts)
         targets = np.where(targets < 0, own, targets)
     headers = None if spec.headers is None else rows.column(spec.headers)
@@ -271,7 +250,7 @@ def send_rows(
 
 
 def _whose(counts: Sequence[int], column: pa.Array) -> NDArray[np.int64]:
-    """Return whose each row is that has a value in a column: the index of the task."""
+    """Return the index of the task of each row with a value in a column."""
     whose = np.repeat(np.arange(len(counts)), counts)
     return whose[column.is_valid().to_numpy(zero_copy_only=False)] if column.null_count else whose
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["resident_steps", "writes_to"]
 
-#: What the row behind a marker carries, which is none itself.
+#: Marker column of the row after a marker.
 _FILLER: Final = b""
 
 #: The file through which this worker's rows go to the JVM.
@@ -49,7 +49,7 @@ _output: BinaryIO | None = None
 
 
 def writes_to(output: BinaryIO) -> None:
-    """Note where this worker writes its rows; the worker daemon calls it."""
+    """Record where this worker writes its rows; the worker daemon calls it."""
     global _output  # noqa: PLW0603 - one process, one output
     _output = output
 
@@ -57,14 +57,11 @@ def writes_to(output: BinaryIO) -> None:
 def resident_steps(
     names: Sequence[StepName], step: Step, schema: pa.Schema | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run steps of a leg that follow one another, on one micro-batch after the other.
+    """Run consecutive steps of a leg as one, for one micro-batch after the other.
 
-    Args:
-        names: which steps these are. A leg's source makes rows as the driver asks for them, until it closes the
-            channel; reports of a leg's last step go back over its channel, and no row goes on.
-        step: all of them as one.
-        schema: of the rows that go on, without the marker's column; None behind a leg's last step.
-        batches: in front of a source the placed source's row, which only says that the step is to run.
+    A source makes rows when the driver asks for them, until it closes the channel; its input, the placed source's row,
+    only starts it. A last step (``schema`` is None) sends its reports over its channel, and passes no rows on.
+    ``schema`` is that of the output without the marker's column.
     """
     with contextlib.ExitStack() as stack:
         begun = [stack.enter_context(_begun(name)) for name in names]
@@ -85,31 +82,27 @@ def resident_steps(
 def _asked(
     channel: Channel, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[tuple[float, bytes], list[pa.RecordBatch]]]:
-    """Yield the command of each micro-batch that the driver asks for; no rows are there yet."""
+    """Yield the command of each micro-batch that the driver asks for, without rows."""
     drain(batches)
     while (data := _next(channel)) is not None:
         yield (0.0, data), []
 
 
 class _CpuClock:
-    """Counts the CPU seconds that this worker spends on each micro-batch; they travel along with it."""
+    """Counts the CPU seconds that this worker spends on each micro-batch; they travel with it."""
 
     def __init__(self) -> None:
         self._at = time.process_time()
 
     def stamped(self, data: bytes, seconds: float = 0.0) -> bytes:
-        """Return ``data`` behind the CPU seconds so far: those of the steps before, and what was spent here since."""
+        """Return data stamped with the CPU seconds of earlier steps and of this one since the last call."""
         before, self._at = self._at, time.process_time()
         return stamped(data, seconds + self._at - before)
 
 
 @contextlib.contextmanager
 def _begun(name: StepName) -> Iterator[tuple[ResidentCommand, Channel]]:
-    """Connect a step to the driver, which learns its name.
-
-    Raises:
-        WorkerFailure: the step should not run here, or nobody awaits it.
-    """
+    """Connect a step to the driver. Raises WorkerFailure if it should not run here, or nobody listens."""
     try:
         job = current_command(ResidentCommand)
         channel = connect(job.address, name.key)
@@ -143,7 +136,7 @@ def _command(data: bytes) -> BatchCommand:
 
 
 def _micro_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[tuple[float, bytes], list[pa.RecordBatch]]]:
-    """Yield the stamped command and the rows of each micro-batch, as soon as its marker is there."""
+    """Yield the stamped command and the rows of each micro-batch once its marker arrives."""
     rows: list[pa.RecordBatch] = []
     while True:
         _flush()
@@ -153,7 +146,7 @@ def _micro_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[tuple[fl
         column = batch.schema.get_field_index(hidden_columns.MARKER)
         markers, batch = batch.column(column), batch.remove_column(column)
         start = 0
-        # Rows have none: where all are null there is nothing to look for.
+        # Nulls for rows: usually all.
         for place in range(len(markers)) if markers.null_count < len(markers) else ():
             if not markers[place].is_valid:
                 continue
@@ -173,7 +166,7 @@ def _with_marker(rows: pa.RecordBatch, marker: bytes | None) -> pa.RecordBatch:
 
 
 def _end(schema: pa.Schema, data: bytes, length: int) -> pa.RecordBatch:
-    """Return the two rows that end a micro-batch. What stands behind the command is not read."""
+    """Return the two rows that end a micro-batch, padded; the padding is not read."""
     columns = [pa.nulls(2, field.type) if field.nullable else _zeros(field.type) for field in schema]
     markers = pa.array([data.ljust(length, b"\0"), _FILLER], pa.binary())
     return pa.RecordBatch.from_arrays(
@@ -182,7 +175,7 @@ def _end(schema: pa.Schema, data: bytes, length: int) -> pa.RecordBatch:
 
 
 def _zeros(kind: pa.DataType) -> pa.Array:
-    """Return two values of a type whose column may not be null; nothing is computed from them."""
+    """Return two placeholder values of a non-nullable type; nothing is computed from them."""
     if pa.types.is_struct(kind):
         children = [pa.nulls(2, f.type) if f.nullable else _zeros(f.type) for f in kind]
         return pa.StructArray.from_arrays(children, fields=list(kind))

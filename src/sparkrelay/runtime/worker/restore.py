@@ -1,6 +1,6 @@
-"""Restoring: bring a task's stores forward from their changelogs, one bounded slice a job.
+"""Restore: bring a task's stores forward from their changelogs, in one slice per job.
 
-The same step restores tasks that are initialized, keeps standbys warm, and drops the journals of those that leave.
+The same step restores tasks being initialized, keeps standbys warm, and drops journals of leaving tasks.
 """
 
 from __future__ import annotations
@@ -36,23 +36,20 @@ if TYPE_CHECKING:
 
 __all__ = ["RestoreSpec", "restore_partition"]
 
-
 log = logging.getLogger(__name__)
 
-#: What a core writes to a large store, at the least.
+#: Least bytes that a core writes to a large store.
 _BYTES_A_SECOND: Final = 32 << 20
-#: Part of a Spark partition's bytes that is written together: keys and values are laid out and sorted for that.
+#: Share of a Spark partition's bytes that is written together: keys and values are copied and sorted.
 _GATHERED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreSpec:
-    """What restoring needs for as long as the process lives.
+    """What restores need for as long as the process lives.
 
-    Attributes:
-        sources: store -> how it is restored, of tables whose topic is their changelog. Others hold changelog records.
-        instance: the running instance.
-        max_bytes: bytes of ``max.batch.bytes`` that the records of each Spark partition may take; None: any number.
+    ``sources`` has, for tables whose topic is their changelog, how the store is restored; other changelogs hold
+    changelog records. ``max_bytes`` is the share of ``max.batch.bytes`` of a Spark partition; None: unlimited.
     """
 
     spark_partitions: int
@@ -65,13 +62,13 @@ class RestoreSpec:
 
     @property
     def source_topics(self) -> frozenset[str]:
-        """The topics that are changelogs as well as sources."""
+        """The topics that are both changelogs and sources."""
         return frozenset(topic for source in self.sources.values() for topic in source.fetch.topics)
 
 
 @reporting
 def restore_partition(spec: RestoreSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Restore this Spark partition's share of the slice; yield one row with all its reports."""
+    """Restore this Spark partition's part of the slice; yield one row with all reports."""
     drain(batches)
     freeze_loaded_objects()
     connections.close_unused()
@@ -85,9 +82,9 @@ def restore_partition(spec: RestoreSpec, batches: Iterator[pa.RecordBatch]) -> I
 
 
 class _Budget:
-    """How long the records of a Spark partition's tasks may take together, and how many bytes at a time.
+    """The limits for the records of a Spark partition's tasks: time together, bytes at once.
 
-    The time begins with the first record: however long stores took to open, each slice brings somebody forward.
+    The time begins with the first record: each slice makes progress, however long opening stores took.
     """
 
     def __init__(self, seconds: float, max_bytes: int | None) -> None:
@@ -97,12 +94,12 @@ class _Budget:
 
     @property
     def bytes_at_once(self) -> int:
-        """Bytes that a store may be given in one transaction, which must not outlast the slice by far."""
+        """Most bytes that a store gets in one transaction, which must not outlast the slice by far."""
         in_time = int(self._seconds * _BYTES_A_SECOND)
         return in_time if self._max_bytes is None else min(in_time, self._max_bytes // _GATHERED)
 
     def spent(self) -> bool:
-        """Return whether no further records are to be fetched; who asks first, begins."""
+        """Return whether to fetch no further records; the first call starts the time."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self._seconds
@@ -119,10 +116,10 @@ def _restore(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
 
 
 class _Gathered:
-    """Records of a changelog on their way to the store; use it as a context manager.
+    """Records of a changelog on their way to the store; a context manager.
 
-    Where a changelog's order is not that of keys, as after many small batches, each transaction writes most pages of
-    the store. So a slice that has the time gathers some fetches, and writes them as one.
+    If a changelog is not in key order, as after many small batches, each transaction writes most pages of the store. So
+    several fetches are written as one.
     """
 
     def __init__(
@@ -138,14 +135,14 @@ class _Gathered:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take a fetch's records; they reach the store now or later."""
+        """Add a fetch's records; they are written now or later."""
         self._parts.append(batch)
         self._bytes += batch.nbytes
         if self._bytes >= self._bytes_at_once:
             self.apply()
 
     def apply(self) -> None:
-        """Write what was gathered to the store."""
+        """Write the gathered records to the store."""
         if not self._parts:
             return
         batch = pa.concat_batches(self._parts)
@@ -173,9 +170,9 @@ class _Gathered:
         fault_points.reach("restore-after-slice")
 
     def _without_sources(self, marker: Marker | None) -> Marker | None:
-        """Return a marker of another store of the task that says nothing of topics that are changelogs.
+        """Return the marker of a store without positions in topics that are changelogs of other stores of the task.
 
-        A table stands where it was restored to, which need not be where it stood when the marker was written.
+        A table is at its restored position, which may differ from that in the marker.
         """
         if marker is None or not self._source_topics:
             return marker
@@ -186,7 +183,7 @@ class _Gathered:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Also behind an error of the fetch: what came before it counts.
+        # Even after a failed fetch: earlier records count.
         self.apply()
 
 
@@ -204,21 +201,21 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         elif (aside := set_aside(Path(command.directory))) is not None:
             log.error("task %s: its unusable state was set aside as %s and is rebuilt", command.task, aside)
     store = connections.store(command.directory, map_limit=spec.map_limit)
-    # A copy that is only looked at stays closed if it was: to write to it costs waits for the disk.
+    # A cleanly closed copy that is only closed again is not marked as open: a write waits for the disk.
     only_looked_at = command.close and store.header.clean
     if not only_looked_at and store.opened_by(spec.instance):
         log.info("task %s: its state was not closed; all of it is read before it is used", command.task)
     if command.take_over:
         store.claim(spec.application, command.topic_ids, command.width)
         fault_points.reach("restore-before-undo")
-        # Before anything else: what comes late from a former owner is refused from here on. What that left unfinished
-        # is taken back; if it was committed after all, restoring its changelog records gives the same values again.
+        # Before anything else: from here on, late batches of a former owner are refused. Its unfinished batch is
+        # undone; if it was committed after all, restoring its changelog records gives the same values again.
         if command.committed is None:
             store.take_over(command.task_epoch)
         elif store.take_over_at(command.task_epoch, command.committed):
             log.warning(
-                "task %s: what its stores without changelog hold here does not belong to the group's offsets (it ran "
-                "elsewhere, or its state was lost): they start empty",
+                "task %s: its local stores without changelog do not match the group's offsets (it ran elsewhere, or "
+                "its state was lost): they start empty",
                 command.task,
             )
     if command.drop_journals is not None:
@@ -231,8 +228,8 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
             known = store.require_source(name, at, end, contents=words, task_epoch=command.task_epoch)
             if known is not None:
                 log.warning(
-                    "task %s: table %r has %s up to %d, and the group's offset is %s: it was set back, or the broker "
-                    "has forgotten it. The table is rebuilt to where it is read on",
+                    "task %s: table %r has %s up to %d, but the group's offset is %s: it was set back, or has expired. "
+                    "The table is rebuilt up to where it is read next",
                     command.task,
                     name,
                     at,
@@ -276,11 +273,11 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
 def _incomplete(
     spec: RestoreSpec, command: RestoreCommand, target: StoreRestore, start: int
 ) -> OffsetOutOfRangeException:
-    """Return the error of a changelog that lacks what a copy needs next."""
+    """Return the error of a changelog that lacks the next records of a copy."""
     return OffsetOutOfRangeException(
         f"task {command.task}: store {target.store!r} is to be restored from offset {start} of its changelog "
-        f"{target.changelog} on, which is not there: the topic deletes records, somebody has deleted some, or brokers "
-        "have lost them. Set cleanup.policy=compact again if it is another. An instance whose copy is further on can "
+        f"{target.changelog}, which does not exist: the topic deletes records, somebody has deleted some, or brokers "
+        "have lost them. Set cleanup.policy=compact again if it is another. An instance with a more recent copy can "
         "still run the task; if there is none, start the application over: sparkrelay reset --application-id "
         f"{spec.application} ..."
     )
@@ -289,10 +286,10 @@ def _incomplete(
 def _begin_anew(
     command: RestoreCommand, store: TaskStore, target: StoreRestore, first: int, *, is_source: bool
 ) -> None:
-    """Go on where a changelog begins, which is behind what the store has of it; the next slice reads from there.
+    """Continue at the beginning of a changelog that lost records after the store's position.
 
-    What the owner had at the cut is over by then, or the batch behind it has deleted it. What a copy has may have been
-    deleted before, and the tombstone is gone with the cut: so nothing of it is kept.
+    The lost records had expired, or were deleted by the batch after them. Rows of the copy may have been deleted too,
+    with tombstones lost in the cut: so nothing of it is kept.
     """
     at = store.header.changelog.get(target.changelog, 0)
     emptied = store.restore_anew(
@@ -316,7 +313,7 @@ def _begin_anew(
 
 
 def _follow(spec: RestoreSpec, command: RestoreCommand, store: TaskStore, target: StoreRestore, budget: _Budget) -> int:
-    """Bring one store forward while there is time; return how many records that took."""
+    """Bring one store forward while there is time; return the number of records."""
     records = 0
     source = spec.sources.get(target.store)
     fetched = connections.fetcher(spec.client).fetch(

@@ -1,7 +1,7 @@
-"""Which tasks of a Spark partition a step works on together.
+"""Which tasks of a Spark partition a step processes together.
 
-A step of Arrow's costs some microseconds to start, whatever it is given. So the tasks of a small micro-batch are worked
-on together; those of a large one each for itself, and its rows are let go before the next one's turn.
+Each of Arrow's operations costs some microseconds, whatever its input. So the tasks of a small micro-batch are
+processed together; those of a large one one by one, and the rows of each are released before the next.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Share", "partitions_of", "rows_by_partition", "share_out"]
 
-#: Rows of a Spark partition up to which its tasks are worked on together.
+#: Most rows of a Spark partition whose tasks are processed together.
 _SMALL: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Tasks that are worked on together.
+    """Tasks that are processed together.
 
     Attributes:
-        tasks: at least one, in the order of their partitions.
-        batches: their rows, in the order of each task's offsets; the hidden partition column says whose a row is.
-        counts: partition -> how many rows it has; 0 is left out.
+        tasks: at least one, ordered by partition.
+        batches: their rows, each task's in offset order; the hidden partition column identifies the task.
+        counts: partition -> number of rows; none with 0.
     """
 
     tasks: Sequence[TaskCommand]
@@ -40,16 +40,16 @@ class Share:
     counts: Mapping[int, int]
 
     def rows_in(self, task: TaskCommand) -> int:
-        """Return how many rows a task has."""
+        """Return the number of rows of a task."""
         return self.counts.get(task.task.partition, 0)
 
     def rows_of(self, task: TaskCommand) -> list[pa.RecordBatch]:
-        """Return a task's rows without the other tasks'; no batch is empty."""
+        """Return the rows of a task alone; no batch is empty."""
         return rows_by_partition(self.batches).get(task.task.partition, [])
 
 
 def share_out(tasks: Sequence[TaskCommand], batches: Iterable[pa.RecordBatch]) -> Iterator[Share]:
-    """Read all input, and yield it by the tasks that are worked on together; every task is in one share."""
+    """Read all input and group it; every task is in one share."""
     rows = [batch for batch in batches if batch.num_rows]
     tasks = sorted(tasks, key=lambda task: task.task.partition)
     if len(tasks) > 1 and sum(batch.num_rows for batch in rows) > _SMALL:
@@ -64,7 +64,7 @@ def share_out(tasks: Sequence[TaskCommand], batches: Iterable[pa.RecordBatch]) -
 
 
 def partitions_of(rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Return the partition of the task that each row is of."""
+    """Return the task partition of each row."""
     partitions: np.ndarray[tuple[int], np.dtype[np.int32]] = rows.column(hidden_columns.PARTITION).to_numpy(
         zero_copy_only=False
     )
@@ -72,13 +72,13 @@ def partitions_of(rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.in
 
 
 def rows_by_partition(batches: Iterable[pa.RecordBatch]) -> dict[int, list[pa.RecordBatch]]:
-    """Return the rows of each partition that has some, none of them copied where a batch is of one partition."""
+    """Return the rows of each partition that has some, without copies if each batch has one partition."""
     rows: dict[int, list[pa.RecordBatch]] = {}
     for batch in batches:
         partitions = partitions_of(batch)
         first = int(partitions[0])
         if (partitions == first).all():
-            # The usual case, in which nothing is copied.
+            # The usual case, without copies.
             rows.setdefault(first, []).append(batch)
             continue
         for partition in np.unique(partitions).tolist():

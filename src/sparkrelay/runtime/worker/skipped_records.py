@@ -1,17 +1,16 @@
-"""Records that a leg's source has skipped: from its first step to its last, and from there to the dead letter topic.
+"""Skipped records of a leg's source: from its first step to its last, and from there to the dead letter topic.
 
-The first step decodes, and knows what it leaves out; the last one writes, in the task's transaction, and reports. What
-stands between them is the user's. So skipped records wait in a file of their Spark task, which both steps run in: it is
-there from one to the other, and nothing of it has to survive a crash, as the batch runs again then.
+The first step decodes and skips records; the last one writes them, in the task's transaction, and reports. The user's
+steps are in between. So skipped records are stored in a file of their Spark task, in which both steps run. The file
+need not survive a crash, as the batch then runs again.
 
-A topic that several legs read has one leg that speaks for it (``BatchCommand.skips_of``), so that a record is written
-and counted once. KIP-1034, "Default Deserialization/Processing/Production exception handler".
+If several legs read a topic, one of them reports its skipped records (``BatchCommand.skips_of``), so that a record is
+written and counted once. KIP-1034, "Default Deserialization/Processing/Production exception handler".
 """
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,7 +30,7 @@ from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import dead_letter_headers
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import current_command, earlier_than, leg_file, leg_tasks, report_row
+from sparkrelay.runtime.worker.context import current_command, leg_file, leg_tasks, remove_earlier, report_row
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ _SCHEMA: Final = pa.schema(
         ("trace", pa.string()),
     ]
 )
-#: The headers that a dead letter gets, and the columns of the last ones.
+#: The added headers of a dead letter; the last ones are these columns.
 _NAMES: Final = (
     dead_letter_headers.EXCEPTION,
     dead_letter_headers.MESSAGE,
@@ -66,18 +65,12 @@ _NAMES: Final = (
     dead_letter_headers.PARTITION,
     dead_letter_headers.OFFSET,
 )
-_PLACE: Final = ("topic", "partition", "offset")
-#: What the first step says of a record that does not decode.
+_ORIGIN: Final = ("topic", "partition", "offset")
 _UNDECODED: Final = f"{SerializationException.__module__}.{SerializationException.__name__}"
 
 
 class SkippedRecords:
-    """What the first step of a leg leaves out of its tasks' ranges.
-
-    Args:
-        spec: of the step.
-        tasks: those of the Spark partition.
-    """
+    """The records that the first step of a leg skips in the ranges of its Spark partition's tasks."""
 
     def __init__(self, spec: StepSpec, tasks: Sequence[TaskCommand]) -> None:
         command = current_command(BatchCommand)
@@ -90,19 +83,19 @@ class SkippedRecords:
         self._files: dict[str, pa.ipc.RecordBatchStreamWriter] = {}
 
     def speaks_for(self, topic: str) -> bool:
-        """Return whether what is skipped of a topic is written and counted here."""
+        """Return whether this leg writes and counts the skipped records of a topic."""
         return topic in self._topics
 
     def another_speaks_for(self, topic: str) -> bool:
-        """Return whether another leg that reads a topic says what is skipped of it."""
+        """Return whether another leg writes and counts the skipped records of a topic."""
         return topic in self._others
 
     def undecoded(self, partition: TopicPartition, raw: pa.RecordBatch, reasons: Mapping[int, str]) -> None:
-        """Take records that do not decode: their index in ``raw``, and why."""
+        """Add records that cannot be decoded: their index in ``raw``, and the reason."""
         self._add(partition, raw, {index: (_UNDECODED, reason, "") for index, reason in reasons.items()})
 
     def left_out(self, partition: TopicPartition, raw: pa.RecordBatch) -> pa.RecordBatch:
-        """Take the records that the batch goes on without; return the others."""
+        """Add the records that the batch leaves out; return the others."""
         task = self._tasks[partition]
         wanted = task.left_out.get(partition)
         if not wanted:
@@ -118,7 +111,7 @@ class SkippedRecords:
         return raw.filter(pa.array(keep))
 
     def close(self) -> None:
-        """Have the files there for the leg's last step."""
+        """Finish the files for the leg's last step."""
         self._open.close()
 
     def _add(self, partition: TopicPartition, raw: pa.RecordBatch, reasons: Mapping[int, tuple[str, str, str]]) -> None:
@@ -149,7 +142,7 @@ class SkippedRecords:
             assert self._home is not None, "a batch that may skip records has a directory for them"
             path = leg_file(self._home, self._spec.leg, task)
             try:
-                _remove_earlier(path.parent)
+                remove_earlier(path.parent)
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 file = self._open.enter_context(pa.OSFile(str(path), "wb"))
             except OSError as error:
@@ -165,7 +158,7 @@ def reporting_skipped(
     step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Run a leg's last step, then write what its first one has skipped; its reports say how much that was."""
+    """Run a leg's last step, then write the records that its first one skipped, and add them to the reports."""
     home = current_command(BatchCommand).skipped_records
     for row in step(batches):
         if home is None or not Path(home).exists():
@@ -190,11 +183,11 @@ def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) ->
             made[index] = _sent(spec, task, report, path, written)
         except SparkRelayError as error:
             made[index] = report._replace(error=error)
-    # Without a connection each task has said so.
+    # Without a connection, each report has that error already.
     if spec.topic is not None and any(made[index].error is None for index in sent):
         await_answers(connections.producer(spec.client), made, sent, spec.flush_seconds)
     for index in sent:
-        # Else it would look like a record of the pipeline's own sinks.
+        # Distinguish it from a record of the pipeline's sinks.
         reason = made[index].error
         if isinstance(reason, RecordTooLargeException | RecordRefusedException):
             refusal = type(reason)(
@@ -211,7 +204,7 @@ def _with_skipped(spec: SkippedSpec, home: str, reports: Sequence[LegReport]) ->
 def _sent(
     spec: SkippedSpec, task: TaskCommand, report: LegReport, path: Path, written: dict[TopicPartition, int]
 ) -> LegReport:
-    """Send a task's skipped records to the dead letter topic, if there is one, and count them."""
+    """Send a task's skipped records to the dead letter topic, if any, and count them."""
     try:
         with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as stream:
             records = stream.read_all()
@@ -238,16 +231,16 @@ def _sent(
 
 
 def _headers(records: pa.Table) -> pa.Array:
-    """Return the records' own headers, and behind them what went wrong and where they are from."""
+    """Return the records' own headers, followed by the error and the origin."""
     rows, own = records.num_rows, records.column("headers").combine_chunks()
     exception, message, trace = (records.column(name) for name in ("exception", "message", "trace"))
-    # What does not decode has no stacks.
+    # Undecodable records have no stack.
     trace = pc.if_else(pc.equal(trace, ""), pc.binary_join_element_wise(exception, message, ": "), trace)
-    said = [exception, message, trace, *(records.column(name).cast(pa.string()) for name in _PLACE)]
+    said = [exception, message, trace, *(records.column(name).cast(pa.string()) for name in _ORIGIN)]
     lengths = pc.fill_null(pc.list_value_length(own), 0).to_numpy()
     given = own.flatten()
     ends = np.cumsum(lengths + len(_NAMES))
-    # A row's last headers are ours: of each the row's one, which stands behind all own headers of all rows.
+    # A row's last headers are ours, which are stored after the own headers of all rows.
     places = ends[:, None] + np.arange(-len(_NAMES), 0)
     sources = len(given) + np.arange(len(_NAMES)) * rows + np.arange(rows)[:, None]
     order = np.full(ends[-1], -1)
@@ -257,10 +250,3 @@ def _headers(records: pa.Table) -> pa.Array:
     names = pa.concat_arrays([given.field("key"), pa.array(np.repeat(_NAMES, rows))])
     headers = pa.StructArray.from_arrays([names.take(order), values.take(order)], fields=list(HEADERS_TYPE.value_type))
     return pa.ListArray.from_arrays(pa.array([0, *ends.tolist()], pa.int32()), headers)
-
-
-def _remove_earlier(home: Path) -> None:
-    """Remove what failed batches have left, as far as that is possible."""
-    with contextlib.suppress(OSError):
-        for path in earlier_than(home):
-            shutil.rmtree(path, ignore_errors=True)

@@ -1,11 +1,11 @@
-"""Holding an executor's slot: a small process that keeps the slot's lock for as long as the executor's JVM lives.
+"""The keeper of an executor's slot: a small process that holds the slot's lock for as long as the executor's JVM lives.
 
-Neither the driver, which may be on another host, nor a Python worker, which an error or a minute's idleness ends, can
-hold it. So a worker forks a keeper: it claims the slot, says which one, and then only looks whether the JVM is still
-there. However the executor dies, its slot is free a moment later, for the replacement that Spark starts on the host.
+The driver, possibly on another host, cannot hold it, nor can a Python worker, which an error or a minute's idleness
+ends. So a worker forks a keeper: it claims the slot, reports it, and then only checks whether the JVM is alive. However
+the executor dies, its slot is soon free for the replacement that Spark starts on the host.
 
-A fork of the worker, not a fresh interpreter: it starts at once and shares the memory of what is loaded already. It
-leaves the daemon's process group, which the daemon takes down with itself, and closes every file it inherited.
+A fork of the worker, not a fresh interpreter: it starts at once and shares loaded memory. It leaves the daemon's
+process group, which the daemon kills when it ends, and closes every inherited file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["ClaimCommand", "ClaimedSlot", "ReleaseCommand", "claim_slot", "hold_
 
 _LOOK_SECONDS = 0.1
 _RELEASE_SECONDS = 10.0
-#: More than PySpark's buffer and a Unix socket's take together (64, 208 KiB): it is written only if Spark reads it.
+#: More than the buffers of PySpark and of a Unix socket (64 and 208 KiB): writing it completes only if Spark reads it.
 _PADDING = bytes(512 << 10)
 
 
@@ -52,7 +52,7 @@ class ClaimCommand:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCommand:
-    """Let a keeper, named by pid and start time, give its slot back."""
+    """Ask a keeper, named by pid and start time, to release its slot."""
 
     keeper: int
     keeper_start: str
@@ -60,14 +60,7 @@ class ReleaseCommand:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedSlot:
-    """What the driver learns of a slot that it cannot see.
-
-    Attributes:
-        path: the slot's directory, on the executor's host.
-        host_metadata: that host, and what its environment says of it.
-        tasks: the tasks that have local state there.
-        keeper: pid of the process that holds it; with ``keeper_start`` it names one process for all time.
-    """
+    """A remote slot, the tasks with local state there, and the keeper: its pid, unique with ``keeper_start``."""
 
     path: str
     number: int
@@ -80,7 +73,7 @@ class ClaimedSlot:
 
 @reporting
 def claim_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Claim a slot for the executor this runs on; yield one row that says which."""
+    """Claim a slot for this executor; yield one row that describes it."""
     drain(batches)
     command = current_command(ClaimCommand)
     own = own_executor()
@@ -88,14 +81,14 @@ def claim_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     claimed, confirm = hold_slot(command, lambda: process_start(own.jvm) == own.jvm_start)
     with confirm:
         yield report_row([claimed], _PADDING)
-        # Asked for the next row: Spark has read this one. A job that ends before ends the keeper, or nobody would ever
-        # give its slot back while the executor lives. The worker itself may not notice the end until it writes.
+        # Spark asks for the next row, so it has read this one. If the job ends earlier, so does the keeper, as nobody
+        # would release its slot. The worker itself may not notice that end until it writes.
         confirm.write(b"k")
 
 
 @reporting
 def release_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """End a keeper; its slot is free when this returns."""
+    """End a keeper; its slot is free on return."""
     drain(batches)
     command = current_command(ReleaseCommand)
     deadline = time.monotonic() + _RELEASE_SECONDS
@@ -107,20 +100,16 @@ def release_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def hold_slot(command: ClaimCommand, wanted: Callable[[], bool]) -> tuple[ClaimedSlot, FileIO]:
-    """Fork a keeper that holds a slot for as long as ``wanted()`` says, once it is confirmed.
+    """Fork a keeper that holds a slot while ``wanted()``, once it is confirmed.
 
-    Returns:
-        The slot, and the pipe that the keeper reads: one byte confirms the slot. If that is closed before, by
-        whatever death, the keeper ends.
-
-    Raises:
-        SparkRelayError: the slot cannot be claimed.
+    Returns the slot, and a pipe to the keeper: one byte confirms the slot; if it is closed before, the keeper ends.
+    Raises SparkRelayError if the slot cannot be claimed.
     """
     reading, writing = os.pipe()
     confirmed, confirming = os.pipe()
     child = os.fork()
     if child == 0:
-        # The keeper's parent ends at once, so that nobody has to wait for the keeper's end.
+        # The keeper's parent ends at once, so that nobody must wait for the keeper.
         if os.fork():
             os._exit(0)
         _keep(command, wanted, writing, confirmed)
@@ -132,7 +121,7 @@ def hold_slot(command: ClaimCommand, wanted: Callable[[], bool]) -> tuple[Claime
         with os.fdopen(reading, "rb") as answer:
             data = answer.read()
         if not data:
-            raise StreamsException(f"the process that was to hold a slot of {command.application_id} died at once")
+            raise StreamsException(f"the keeper of a slot of {command.application_id} died at once")
         claimed: ClaimedSlot | SparkRelayError = decode_bytes(data)
         if isinstance(claimed, SparkRelayError):
             raise claimed
@@ -143,13 +132,13 @@ def hold_slot(command: ClaimCommand, wanted: Callable[[], bool]) -> tuple[Claime
 
 
 def _keep(command: ClaimCommand, wanted: Callable[[], bool], writing: int, confirmed: int) -> NoReturn:
-    # Nothing of the worker that was forked may be finalised here: it is still in use there.
+    # Objects of the forked worker must not be finalized here: it still uses them.
     gc.disable()
     try:
         _detach({writing, confirmed})
         answer, slot = _claim(command)
-        _write_all(writing, encode_bytes(answer))
-        os.close(writing)
+        with os.fdopen(writing, "wb") as file:
+            file.write(encode_bytes(answer))
         if slot is not None and _is_confirmed(confirmed, wanted):
             while wanted():
                 time.sleep(_LOOK_SECONDS)
@@ -158,7 +147,7 @@ def _keep(command: ClaimCommand, wanted: Callable[[], bool], writing: int, confi
 
 
 def _is_confirmed(confirmed: int, wanted: Callable[[], bool]) -> bool:
-    """Wait until whoever asked for the slot has it, or is gone."""
+    """Wait until the claimant has the slot, or is gone."""
     while wanted():
         if select.select([confirmed], [], [], _LOOK_SECONDS)[0]:
             return bool(os.read(confirmed, 1))
@@ -188,21 +177,13 @@ def _claim(command: ClaimCommand) -> tuple[ClaimedSlot | SparkRelayError, Slot |
     except SparkRelayError as error:
         return error, None
     pid = os.getpid()
-    start = process_start(pid) or ""
-    return (
-        ClaimedSlot(
-            path=str(slot.path),
-            number=slot.number,
-            process_id=slot.process_id,
-            host_metadata=HostMetadata.here(),
-            tasks=tuple(slot.task_ids()),
-            keeper=pid,
-            keeper_start=start,
-        ),
-        slot,
+    claimed = ClaimedSlot(
+        path=str(slot.path),
+        number=slot.number,
+        process_id=slot.process_id,
+        host_metadata=HostMetadata.here(),
+        tasks=tuple(slot.task_ids()),
+        keeper=pid,
+        keeper_start=process_start(pid) or "",
     )
-
-
-def _write_all(file: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(file, data) :]
+    return claimed, slot

@@ -1,4 +1,4 @@
-"""What a leg's stateful step has done to a task's store, as reports say it."""
+"""Reports of what a leg's stateful step did to a task's store."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ __all__ = ["next_in_changelog", "state_before", "state_report"]
 
 
 def state_before(spec: StepSpec, task: TaskCommand) -> StateReport | None:
-    """Return what the stateful step of a leg, which may have run in another process, did for a task."""
+    """Return what the stateful step of a leg, possibly in another process, did for a task."""
     assert task.directory is not None, "a stateful task has a directory"
     entry = task_store(spec, task).journal_of(spec.leg, number=task.batch, tries=task.tries)
     return None if entry is None else state_report(entry, disk_bytes(task.directory))
 
 
 def next_in_changelog(task: TaskCommand, changelog: str | None, state: StateReport | None) -> dict[TopicPartition, int]:
-    """Return the sequence that a task's changelog goes on with behind a leg that others follow in it."""
+    """Return the next sequence number of a task's changelog, if later legs write to it."""
     if changelog is None or state is None:
         return {}
     partition = TopicPartition(changelog, task.task.partition)
-    # Behind a record for each key there is a marker, and in front of that what the store is, where that is to be said.
+    # A record for each key, the description of the store if due, and a marker.
     count = state.keys_changed + (2 if changelog in task.describe else 1)
     return {partition: next_sequence(task.sequences.get(partition, 0), count)}
 
 
 def state_report(entry: JournalEntry, taken: int | None = None) -> StateReport:
-    """Return what a leg's entry in the journal says, for the driver; ``taken`` are the bytes of the task's state."""
+    """Return a leg's journal entry as a report; ``taken`` is the disk usage of the task."""
     timed = entry.watermark != NO_TIME
     without_holding = max(entry.watermark, *entry.sources.values(), NO_TIME)
     known = NO_TIME not in {without_holding, entry.next_end}

@@ -1,4 +1,4 @@
-"""What steps that read a task's store have in common: one task after the other, and whose failure it is."""
+"""What steps that read a task's store share: tasks one by one, and attributed failures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def each_task(
     batches: Iterable[pa.RecordBatch],
     step: Callable[[TaskCommand, Sequence[pa.RecordBatch]], Iterator[pa.RecordBatch]],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what a step makes of the rows of each task; a task without rows is passed over."""
+    """Yield the output of a step for the rows of each task; tasks without rows are skipped."""
     shares = share_out(leg_tasks(spec), batches)
     freeze_loaded_objects()
     connections.close_unused()
@@ -56,7 +56,7 @@ def each_task(
 def each_table(
     spec: StepSpec, batches: Iterable[pa.RecordBatch], step: Callable[[TaskCommand], pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what a step makes of the tables of each task, which legs of earlier waves keep; it gets no rows."""
+    """Yield the output of a step for each task's tables, maintained by legs of earlier waves; it gets no rows."""
     drain(batches)
     freeze_loaded_objects()
     connections.close_unused()
@@ -66,14 +66,9 @@ def each_table(
 
 
 def look_up(spec: StepSpec, task: TaskCommand, store: str, contents: str, keys: pa.Array) -> LookedUp:
-    """Return what a task's table holds for keys, and what the micro-batch has changed of it.
+    """Return the rows of a task's table for encoded keys, and the changes of the micro-batch.
 
-    Args:
-        spec: the step that looks.
-        task: whose table it is.
-        store: its name.
-        contents: what it is to hold, in words.
-        keys: encoded keys.
+    ``contents`` is what the table should hold, in words.
     """
     return look(spec, task, store, contents, lambda view: view.get(keys))
 
@@ -81,33 +76,25 @@ def look_up(spec: StepSpec, task: TaskCommand, store: str, contents: str, keys: 
 def look(
     spec: StepSpec, task: TaskCommand, store: str, contents: str, find: Callable[[StoreView], pa.Array]
 ) -> LookedUp:
-    """Return what is found in a task's table, and what the micro-batch has changed of it.
-
-    Args:
-        spec: the step that looks.
-        task: whose table it is.
-        store: its name.
-        contents: what it is to hold, in words.
-        find: reads it.
-    """
+    """Return what ``find`` finds in a task's table, and the changes of the micro-batch."""
     return task_store(spec, task).look(
         store, find, contents=contents, task_epoch=task.task_epoch, number=task.batch, tries=task.tries
     )
 
 
 def task_store(spec: StepSpec, task: TaskCommand) -> TaskStore:
-    """Return the state of a task that has some."""
+    """Return the state of a task with stores."""
     assert task.directory is not None, "a task with a store has a directory"
     return connections.store(task.directory, map_limit=spec.map_limit)
 
 
 def store_after(spec: StepSpec, task: TaskCommand, applied: Applied) -> StoreAfter:
-    """Return a store as a leg's share of a task's micro-batch, which is applied, has left it."""
+    """Return a store as left by a leg's applied part of a task's micro-batch."""
     return task_store(spec, task).after(applied, task_epoch=task.task_epoch)
 
 
 def batch_stamp(spec: StoreSpec, task: TaskCommand) -> BatchStamp:
-    """Return what a store compares a leg's share of a task's batch with."""
+    """Return what a store compares with a leg's part of a task's batch."""
     topics = set(spec.topics)
     return BatchStamp(
         task_epoch=task.task_epoch,
@@ -124,20 +111,16 @@ def batch_stamp(spec: StoreSpec, task: TaskCommand) -> BatchStamp:
 
 
 def never_applied(task: TaskCommand, store: str) -> StoreOutOfStepException:
-    """Return the error that the changes of a micro-batch, which should be in a store, are not."""
+    """Return the error that a store lacks the changes of a micro-batch."""
     return StoreOutOfStepException(
-        f"task {task.task}: store {store!r} has no changes of batch {task.batch}, try {task.tries}: they were taken "
-        "back, or never applied"
+        f"task {task.task}: store {store!r} has no changes of batch {task.batch}, try {task.tries}: they were undone, "
+        "or never applied"
     )
 
 
 @contextmanager
 def task_failure(spec: StepSpec, task: TaskCommand) -> Iterator[None]:
-    """Raise an error as the task's own, and let go of its store, which is opened anew.
-
-    Raises:
-        WorkerFailure: with the error.
-    """
+    """Raise errors as WorkerFailure of the task, and close its store, which is opened again."""
     try:
         yield
     except SparkRelayError as error:

@@ -20,8 +20,9 @@ def made(number, *, at=0, due_ms=None, silent=False, inputs=None, cut=frozenset(
         id=TaskId(0, number),
         inputs=inputs,
         position=SimpleNamespace(offsets=dict.fromkeys(inputs, at)),
-        due_times=SimpleNamespace(next_ms=math.inf if due_ms is None else due_ms),
-        goes_by_silence=silent,
+        times=SimpleNamespace(
+            due_times=SimpleNamespace(next_ms=math.inf if due_ms is None else due_ms), depend_on_silence=silent
+        ),
         changelogs={"counts": CHANGELOG},
         shape=SimpleNamespace(cut=cut, clocked={} if due_ms is None else {"timers": frozenset({"orders"})}),
     )

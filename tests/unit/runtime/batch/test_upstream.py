@@ -49,7 +49,7 @@ class Group:
         answers = self.asks.ask([self.task], self.writers, news=True, timeout=1.0)
         self.asks.limit([self.task], answers, timeout=1.0)
         read = {ROWS: self.ends[ROWS]}
-        return self.task.event_time_limits.at(read, read)[0]["rows"]
+        return self.task.times.event_time_limits.at(read, read)[0]["rows"]
 
 
 def chained():
@@ -71,10 +71,10 @@ def test_one_that_is_behind_holds_where_it_is(group):
     group.commit(FAST, 100, 5000)
     group.commit(SLOW, 50, 70)
     assert group.limit() == 70
-    assert group.task.event_time_limits.unread_since == {"rows": -math.inf}
+    assert group.task.times.event_time_limits.unread_since == {"rows": -math.inf}
     group.commit(SLOW, 100, 3000)
     assert group.limit() == 5000, "nobody is behind: what has been written by then counts"
-    assert not group.task.event_time_limits.unread_since
+    assert not group.task.times.event_time_limits.unread_since
 
 
 def test_the_one_that_is_farthest_behind_decides(group):
@@ -108,16 +108,16 @@ def test_one_that_has_nothing_to_write_holds_nothing_that_was_there_before(group
     group.commit(FAST, 110, 6000)
     group.ends[FAST] = 110
     assert group.limit() == 5000, "what has come may be as old as all that came since"
-    assert group.task.event_time_limits.unread_since == {"rows": 0.0}, "it has only just come"
+    assert group.task.times.event_time_limits.unread_since == {"rows": 0.0}, "it has only just come"
     group.now = 2.0
     assert group.limit() == 5000
-    assert group.task.event_time_limits.unread_since == {"rows": 0.0}
+    assert group.task.times.event_time_limits.unread_since == {"rows": 0.0}
     group.commit(SLOW, 120)
     group.ends[SLOW] = 130
     assert group.limit() == 6000, "it gets on: what is unread now came after that"
     group.commit(SLOW, 130)
     assert group.limit() == 6000
-    assert not group.task.event_time_limits.waiting
+    assert not group.task.times.event_time_limits.waiting
 
 
 def test_of_what_was_there_before_anybody_looked_nothing_says_when_it_came(group):
@@ -125,7 +125,7 @@ def test_of_what_was_there_before_anybody_looked_nothing_says_when_it_came(group
     group.commit(FAST, 100, 5000)
     group.commit(SLOW, 50)
     assert group.limit() == NO_TIME
-    assert group.task.event_time_limits.unread_since == {"rows": -math.inf}
+    assert group.task.times.event_time_limits.unread_since == {"rows": -math.inf}
     group.commit(SLOW, 90)
     assert group.limit() == NO_TIME
     group.commit(SLOW, 95, 70)
@@ -181,7 +181,7 @@ def test_what_comes_of_a_backlog_has_not_only_just_come():
         group.commit(FIRST, first, 5000)
         group.commit(BETWEEN, read, 4000)
         group.limit()
-        return group.task.event_time_limits.unread_since.get("rows")
+        return group.task.times.event_time_limits.unread_since.get("rows")
 
     assert unread_since(0.0, first=50, written=0, read=0) == -math.inf
     assert unread_since(90.0, first=100, written=60, read=0) == -math.inf, "it comes of the backlog"
@@ -226,13 +226,13 @@ def test_silence_is_looked_at_often_and_when_it_counts(group):
         group.now = now
         answers = group.asks.ask([counting], group.writers, news=False, timeout=1.0)
         group.asks.limit([counting], answers, timeout=1.0)
-        counting.event_time_limits.at({ROWS: 40}, {ROWS: 40})
+        counting.times.event_time_limits.at({ROWS: 40}, {ROWS: 40})
         return answers is not None
 
     group.commit(FAST, 100, 5000)
     group.commit(SLOW, 100, 4000)
     assert looks(0.0), "the first one"
-    counting.idle_watermarks.had_input(0.0)
+    counting.times.idle_watermarks.had_input(0.0)
     assert [looks(now) for now in (0.5, 1.0, 1.5, 2.0)] == [False, True, False, True]
     assert [looks(now) for now in (59.5, 59.9, 60.0, 60.1)] == [True, False, True, True], "windows end by silence now"
 
@@ -240,7 +240,7 @@ def test_silence_is_looked_at_often_and_when_it_counts(group):
 def test_nobody_is_asked_about_other_topics(group):
     assert group.asks.ask([group.task], {}, news=True, timeout=1.0) is None
     group.asks.limit([group.task], None, timeout=1.0)
-    assert group.task.event_time_limits.at({}, {ROWS: 40})[0] == {}
+    assert group.task.times.event_time_limits.at({}, {ROWS: 40})[0] == {}
 
 
 def test_nobody_is_asked_again_before_something_has_come(group):

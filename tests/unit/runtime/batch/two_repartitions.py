@@ -319,7 +319,7 @@ class Model:
         task.restore_begun()
         commits = {p: self.group[p] for p in task.inputs if p in self.group}
         task.positioned({p: commits[p].offset if p in commits else 0 for p in task.inputs}, {}, None)
-        task.goes_on_saying(commits)
+        task.continue_event_times(commits)
         if self.rng.random() < 0.3:
             # As with auto.offset.reset=latest, or where a table reuses its topic as changelog.
             for partition, offset in task.position.offsets.items():

@@ -32,7 +32,7 @@ def test_a_note_that_is_too_long_lacks_the_changelogs():
     ids = {f"store-{number}": "x" * 36 for number in range(200)}
     assert note_parts(note_text(TASK, {CHANGELOGS: ids, "event_times": {"a": 1}})) == {"event_times": {"a": 1}}
     assert note_text(TASK, {CHANGELOGS: ids}) == ""
-    with pytest.raises(StreamsException, match="brokers keep no more than"):
+    with pytest.raises(StreamsException, match="brokers keep at most"):
         note_text(TASK, {CHANGELOGS: ids, "event_times": "x" * MOST_CHARACTERS})
 
 

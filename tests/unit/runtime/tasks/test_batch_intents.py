@@ -23,7 +23,7 @@ def opened(offsets, note=None, *, stored=None, beside=None):
     task = task_in(TaskState.CREATED, TASK, (A, B), directory=directory, foreach_batch=True)
     initialize(task)
     task.positioned(offsets, {}, stored)
-    task.goes_on_saying(commits)
+    task.continue_event_times(commits)
     lost = task.noted(commits, NOW)
     task.restored()
     return task, lost

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract.commit_notes import note_text
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote, newest_batch, read_batch
-from sparkrelay.runtime.tasks.event_times import reached_in
+from sparkrelay.runtime.tasks.event_times import noted_times
 from sparkrelay.state.watermarks import LATEST, NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -41,7 +41,7 @@ def test_a_note_is_read_as_it_was_written(note):
 def test_both_parts_live_in_one_note():
     text = note_text(TASK, {"batch": BatchNote(TASK, 7, FULL).as_json(), "event_times": {"rows": [1, 2]}})
     assert read_batch(text) == BatchNote(TASK, 7, FULL)
-    assert reached_in(text)["rows"].newest == 1
+    assert noted_times(text)["rows"].newest == 1
     assert note_text(TASK, {"batch": None, "event_times": {}}) == ""
 
 
@@ -88,5 +88,5 @@ def test_the_newest_note_of_the_task_counts():
 
 def test_a_note_that_no_broker_keeps_is_refused():
     many = BatchIntent({TopicPartition(f"a-topic-with-a-long-name-{n}", 0): (1 << 40, 1 << 41) for n in range(80)})
-    with pytest.raises(StreamsException, match="task 0_3: what its commits have to say .* takes .* put fewer into one"):
+    with pytest.raises(StreamsException, match="task 0_3: the metadata of its commits takes .* split the part"):
         note_text(TASK, {"batch": BatchNote(TASK, 1, many).as_json()})

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.contract.commit_notes import note_text
-from sparkrelay.runtime.tasks.event_times import EventTimeLimits, Limit, Reached, WrittenTimes, reached_in
+from sparkrelay.runtime.tasks.event_times import EventTimeLimits, Limit, Reached, WrittenTimes, noted_times
 from sparkrelay.state.watermarks import LATEST, NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -19,10 +19,10 @@ def said(times, newest, **how):
 
 def test_a_commit_says_how_far_a_task_has_come():
     times = WrittenTimes({"b", "a"})
-    assert reached_in(said(times, {"a": 70}, limit=LATEST)) == {"a": Reached(70, 70), "b": Reached(None, None)}
-    assert reached_in(said(times, {"a": 60, "b": 90}, limit=80)) == {"a": Reached(70, 70), "b": Reached(90, 80)}
-    assert reached_in(said(times, {}, limit=50)) == {"a": Reached(70, 70), "b": Reached(90, 80)}
-    assert reached_in(said(times, {"other": 99}, limit=50)).keys() == {"a", "b"}
+    assert noted_times(said(times, {"a": 70}, limit=LATEST)) == {"a": Reached(70, 70), "b": Reached(None, None)}
+    assert noted_times(said(times, {"a": 60, "b": 90}, limit=80)) == {"a": Reached(70, 70), "b": Reached(90, 80)}
+    assert noted_times(said(times, {}, limit=50)) == {"a": Reached(70, 70), "b": Reached(90, 80)}
+    assert noted_times(said(times, {"other": 99}, limit=50)).keys() == {"a", "b"}
 
 
 def test_a_task_that_writes_no_such_topic_says_nothing():
@@ -42,13 +42,13 @@ def test_a_task_that_writes_no_such_topic_says_nothing():
     ],
 )
 def test_what_others_have_noted_is_nothing(text):
-    assert reached_in(text) == {}
+    assert noted_times(text) == {}
 
 
 @given(st.text())
 def test_no_note_is_trouble(text):
-    reached_in(text)
-    reached_in(json.dumps({"event_times": {"a": [text, 1]}}))
+    noted_times(text)
+    noted_times(json.dumps({"event_times": {"a": [text, 1]}}))
 
 
 def limit(limits, position, stop):

@@ -68,7 +68,7 @@ def test_what_another_topic_gets_is_no_input_of_the_windows():
 def test_the_silence_of_a_broker_is_none_of_the_topics():
     task = idle_task()
     look(task, 0.0)
-    task.inputs_unknown(600.0)
+    task.times.inputs_unknown(600.0)
     assert look(task, 629.0) == {}
     assert look(task, 630.0) == {CLICKS: (5, 5)}
 
@@ -137,11 +137,11 @@ def test_a_topic_that_is_read_to_its_end_is_waited_for_until_it_is_silent():
 def test_a_topic_whose_writers_are_behind_is_not_silent_however_long_they_take():
     task = merging_task()
     for now in (0.0, 9.0, 18.0, 27.0):
-        task.event_time_limits.seen(WEB, 5, Limit(3, unread_since=-math.inf))
+        task.times.event_time_limits.seen(WEB, 5, Limit(3, unread_since=-math.inf))
         command = run_merging(task, look(task, now, clicks=6 + int(now)), "clicks")
         assert command.awaited == {"counts": {"clicks", "web"}}
         task.position.offsets[CLICKS] = 6 + int(now)
-    task.event_time_limits.seen(WEB, 5, Limit(3))
+    task.times.event_time_limits.seen(WEB, 5, Limit(3))
     look(task, 99.0, clicks=40)
     assert task.attempt.awaited == {"counts": {"web"}}, "the last batch of it was long, and what it wrote does not show"
     look(task, 108.0, clicks=40)
@@ -155,7 +155,7 @@ def test_a_topic_of_which_all_is_filtered_away_in_a_steady_flow_is_silent():
     task, awaited = merging_task(), {}
     for now in range(40):
         # What was unread is read within six seconds, and other records have come since.
-        task.event_time_limits.seen(WEB, 5, Limit(3, unread_since=now - now % 6))
+        task.times.event_time_limits.seen(WEB, 5, Limit(3, unread_since=now - now % 6))
         run_merging(task, look(task, float(now), clicks=6 + now), "clicks")
         task.position.offsets[CLICKS] = 6 + now
         awaited[now] = "web" in task.attempt.awaited["counts"]
@@ -217,7 +217,7 @@ def test_a_task_runs_when_something_is_due_by_the_clock():
     task.batch_committed([StateReport("counts", 1, expired=1000, last_end=1 << 62, left_ms=500)])
     assert task.cuts.before == {}
     assert look_by_clock(task, 1499) == {}
-    assert task.due_times.next_ms == 1500
+    assert task.times.due_times.next_ms == 1500
     ranges = look_by_clock(task, 1500, users=7)
     assert ranges == {CLICKS: (5, 5), USERS: (5, 7)}
     task.batch_begun(ranges)

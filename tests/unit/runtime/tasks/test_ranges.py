@@ -46,9 +46,9 @@ def test_shares_hold_each_task_once_and_are_balanced(weights, spark_partitions):
 
 def test_a_log_that_ends_before_the_task_is_not_the_log_it_read():
     positions = {TaskId(0, 1): {PARTITIONS[1]: 100}}
-    require_inputs(positions, {PARTITIONS[1]: 100})
-    with pytest.raises(StreamsException, match=r"task 0_1 stands at offset 100 of in-1, but the log ends at 10: "):
-        require_inputs(positions, {PARTITIONS[1]: 10})
+    require_inputs("app", positions, {PARTITIONS[1]: 100})
+    with pytest.raises(StreamsException, match=r"task 0_1 is at offset 100 of in-1, but the log ends at 10: "):
+        require_inputs("app", positions, {PARTITIONS[1]: 10})
 
 
 def test_tables_that_are_looked_into_come_first():

@@ -348,7 +348,7 @@ def test_a_slice_that_cannot_be_cancelled_is_named(state_updater_of, monkeypatch
     jobs = Jobs()
     jobs.deaf = 1000
     state_updater = lagging(state_updater_of, jobs)
-    with pytest.raises(StreamsException, match="restoring tasks 0_1 neither ended, nor could Spark cancel it"):
+    with pytest.raises(StreamsException, match="Spark neither finished nor cancelled the restore of tasks 0_1"):
         state_updater.release([OTHER])
     jobs.may_end.release(1000)
 
