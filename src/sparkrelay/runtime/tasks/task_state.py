@@ -11,8 +11,8 @@
     BATCH_ABORTED     RUNNING, CLOSED
     WITHDRAWN         any but CLOSED --> CLOSED                  RestoreCommand that closes its stores
 
-The batch thread sends the events of a batch, the stream thread all others; docs/internals/exactly-once.md says which of them
-owns a task when. A batch may end in CLOSED too: nobody waits for the batch of a lost task.
+The batch thread sends the events of a batch, the stream thread all others; docs/internals/exactly-once.md says which of
+them owns a task when. A batch may end in CLOSED too: nobody waits for the batch of a lost task.
 """
 
 from __future__ import annotations
