@@ -13,7 +13,7 @@ from sparkrelay.records._native import kernels
 
 __all__ = ["compile_kernels", "compile_missing_kernels"]
 
-_COMPILED = ("decode", "encode", "partition", "keys", "formatted", "hll_registers", "row_checksums")
+_COMPILED = ("batches.decode", "batches.encode", "partition", "keys", "formatted", "hll_registers", "row_checksums")
 
 
 def compile_kernels() -> None:
