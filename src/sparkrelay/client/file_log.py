@@ -19,8 +19,8 @@ import pyarrow as pa
 from sparkrelay.client.config import longest_request
 from sparkrelay.client.produce import Flushed, require_sendable
 from sparkrelay.errors import OffsetOutOfRangeException
-from sparkrelay.records.batches.batches import end_offset
 from sparkrelay.records.batches.decode import KAFKA_SCHEMA, decode
+from sparkrelay.records.batches.headers import end_offset
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:

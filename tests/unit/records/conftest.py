@@ -5,7 +5,7 @@ import struct
 import crc32c
 import pytest
 
-from sparkrelay.records.batches.batches import HEADER_SIZE
+from sparkrelay.records.batches.headers import HEADER_SIZE
 
 
 class Log:

@@ -31,7 +31,7 @@ from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.fetch.fetching import Fetched, FetchManager
 from sparkrelay.consumer.offsets.offsets import EARLIEST, LATEST
 from sparkrelay.errors import OffsetOutOfRangeException, TimeoutException, UnknownTopicException
-from sparkrelay.records.batches import batches
+from sparkrelay.records.batches import headers
 from sparkrelay.records.batches.decode import decode
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class BoundedFetcher:
         Args:
             ranges: from and to by partition. What is asked for must exist: a range beyond the log's end (or, with
                 read_committed, beyond its first open transaction) is waited for.
-            columns: names from ``records.decode.KAFKA_SCHEMA``; None for all.
+            columns: names from ``records.batches.decode.KAFKA_SCHEMA``; None for all.
             max_batch_rows: most rows in one batch.
             max_bytes: about how many bytes responses and what is decoded of them may take at a time; larger record
                 batches of the broker's are read one by one. None: what the settings allow.
@@ -389,10 +389,10 @@ class _Run:
 
 def _whole_batches(part: Fetched) -> tuple[Fetched, int]:
     """Return a response without what is broken, and the offset behind its last whole batch or where we asked."""
-    behind = batches.end_offset(part.records, part.offset)
+    behind = headers.end_offset(part.records, part.offset)
     if behind is None:
-        sound = batches.in_front_of(part.records, sys.maxsize)
-        behind = batches.end_offset(sound, part.offset)
+        sound = headers.in_front_of(part.records, sys.maxsize)
+        behind = headers.end_offset(sound, part.offset)
         if behind is None or behind == part.offset:
             # decode() says what is wrong with the first one.
             return part, part.offset + 1

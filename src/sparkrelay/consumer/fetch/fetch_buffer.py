@@ -370,8 +370,8 @@ class FetchBuffer:
     def _decode(self, part: _Part, max_rows: int) -> None:
         """Decode the next records of a part, up to a damaged batch if there are any in front of it."""
         # Its compiled loops are loaded with the first record: 100 MB that a consumer without records does not need.
-        from sparkrelay.records.batches.batches import in_front_of  # noqa: PLC0415
         from sparkrelay.records.batches.decode import decode  # noqa: PLC0415
+        from sparkrelay.records.batches.headers import in_front_of  # noqa: PLC0415
 
         limit, data = min(max(max_rows, _ROWS_AT_ONCE), _MOST_ROWS_AT_ONCE), part.data.records
         topic, number = part.data.partition

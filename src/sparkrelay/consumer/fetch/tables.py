@@ -50,7 +50,7 @@ class ConstantColumns:
         self._numbers: dict[int, pa.Array] = {}
 
     def table_batch(self, partition: TopicPartition, columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
-        """Add topic and partition to all the columns of ``records.decode``."""
+        """Add topic and partition to all the columns of ``records.batches.decode``."""
         topic, number = partition
         topics = self._topics.get(topic)
         if topics is None or len(topics) < rows:

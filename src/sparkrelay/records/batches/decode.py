@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sparkrelay.errors import CorruptRecordException, UnsupportedVersionException
 from sparkrelay.records.arrow_buffers import BinaryWriter, fixed_width, validity_bitmap
-from sparkrelay.records.batches import batches as b
+from sparkrelay.records.batches import headers as b
 from sparkrelay.records.batches.codecs import CodecError, decompress
 from sparkrelay.records.batches.columns import HEADERS_TYPE, KAFKA_SCHEMA, AbortedTransaction
 from sparkrelay.records.batches.record_loop import control_type, read_headers, read_records

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten, validity_bytes
-from sparkrelay.records.batches.batches import HEADER_SIZE, TRANSACTIONAL
 from sparkrelay.records.batches.codecs import codec_id, compress
+from sparkrelay.records.batches.headers import HEADER_SIZE, TRANSACTIONAL
 from sparkrelay.records.batches.write_loop import write_records
 
 if TYPE_CHECKING:

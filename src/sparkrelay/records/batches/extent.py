@@ -2,7 +2,7 @@
 
 The thread that fetches needs to know where to go on, not what is in a response. Importing the compiled loops there
 would keep every consumer of the process from its heartbeats for half a second; so until somebody has decoded a record,
-a Python loop reads the headers (half a microsecond each), and then the compiled one (see ``batches``).
+a Python loop reads the headers (half a microsecond each), and then the compiled one (``headers``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LAST_OFFSET: Final = (1 << 63) - 1
 
 def end_offset(data: memoryview, start: int) -> int | None:
     """Return the offset behind the last whole batch, ``start`` if there is none, None if a header is broken."""
-    compiled = getattr(sys.modules.get("sparkrelay.records.batches.batches"), "end_offset", None)
+    compiled = getattr(sys.modules.get("sparkrelay.records.batches.headers"), "end_offset", None)
     if compiled is not None:
         found: int | None = compiled(data, start)
         return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparkrelay.records._native import copy, kernel, load8, read_varint, read_varlong
-from sparkrelay.records.batches.batches import (
+from sparkrelay.records.batches.headers import (
     ADDRESS,
     ATTRIBUTES,
     BASE_OFFSET,

@@ -13,10 +13,10 @@ from hypothesis import given, settings, strategies as st
 
 from sparkrelay.errors import CorruptRecordException, RecordException, UnsupportedVersionException
 from sparkrelay.records.batches import codecs
-from sparkrelay.records.batches.batches import end_offset, in_front_of
 from sparkrelay.records.batches.codecs import CODEC_IDS, CODEC_NAMES, CodecError
 from sparkrelay.records.batches.decode import HEADERS_TYPE, KAFKA_SCHEMA, AbortedTransaction, decode
 from sparkrelay.records.batches.encode import ProducerState, encode
+from sparkrelay.records.batches.headers import end_offset, in_front_of
 
 
 def read(log, **settings):

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from sparkrelay.records.batches import batches
+from sparkrelay.records.batches import headers
 from sparkrelay.records.batches.extent import end_offset
 
-FUZZ = runpy.run_path(str(Path(__file__).with_name("fuzz_decoder.py")))
+FUZZ = runpy.run_path(str(Path(__file__).parents[1] / "fuzz_decoder.py"))
 
 
 @pytest.fixture
 def not_compiled(monkeypatch):
-    monkeypatch.delitem(sys.modules, "sparkrelay.records.batches.batches")
+    monkeypatch.delitem(sys.modules, "sparkrelay.records.batches.headers")
 
 
 def inputs():
@@ -29,7 +29,7 @@ def inputs():
 
 def test_both_loops_find_the_same_end(not_compiled):
     for data, start in inputs():
-        compiled, plain = batches.end_offset(memoryview(data), start), end_offset(memoryview(data), start)
+        compiled, plain = headers.end_offset(memoryview(data), start), end_offset(memoryview(data), start)
         # The plain loop leaves record counts to the decoder.
         if compiled is not None:
             assert plain == compiled
@@ -40,7 +40,7 @@ def test_broken_headers_are_seen_by_both(not_compiled):
     numbers = ((8, struct.pack(">i", 20)), (16, b"\x01"), (16, b"\x03"), (23, b"\xff" * 4), (0, b"\xff" * 8))
     for at, odd in numbers:
         data = memoryview(good + good[:at] + odd + good[at + len(odd) :])
-        assert batches.end_offset(data, 0) is end_offset(data, 0) is None
+        assert headers.end_offset(data, 0) is end_offset(data, 0) is None
 
 
 def test_whoever_only_looks_for_the_end_loads_no_compiled_loops():
