@@ -34,6 +34,7 @@ __all__ = [
     "load_double",
     "load_float",
     "lowest_bit",
+    "over_rows",
     "read_unsigned",
     "read_varint",
     "read_varlong",
@@ -138,6 +139,14 @@ def _log_compiling() -> None:
     if not _compiling_logged:
         _compiling_logged = True
         log.warning(_COMPILING)
+
+
+def over_rows(rows: int, loop: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a loop over rows; return None without any.
+
+    A driver asks without rows whether types can be written, and loads no numba for that.
+    """
+    return loop(*arguments) if rows else None
 
 
 def inline(function: F) -> F:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
+    "MAX_BINARY",
+    "NO_BYTES",
     "BinaryColumn",
     "BinaryWriter",
     "as_type",
@@ -25,6 +27,8 @@ _SHORT = frozenset({pa.binary().id, pa.string().id})
 _LARGE = frozenset({pa.large_binary().id, pa.large_string().id})
 
 NO_BYTES = np.empty(0, np.uint8)
+#: Bytes of an array with offsets of 32 bits; also the elements of all its lists.
+MAX_BINARY: Final = (1 << 31) - 1
 
 
 def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -139,8 +143,13 @@ class BinaryWriter:
         self.valid.fill(1)
 
     def finish(self, count: int, *, large: bool = False, text: bool = False) -> pa.Array:
-        """Return the first ``count`` rows as binary, or as a string whose encoding the caller vouches for."""
-        self._buffer.resize(int(self.offsets[count]), shrink_to_fit=True)
+        """Return the first ``count`` rows as binary, or as text whose encoding the caller has checked.
+
+        The type is ``large_binary`` if asked for, and above 2 GiB.
+        """
+        size = int(self.offsets[count])
+        large |= size > MAX_BINARY
+        self._buffer.resize(size, shrink_to_fit=True)
         offsets = self.offsets[: count + 1] if large else self.offsets[: count + 1].astype(np.int32)
         plain, wide = (pa.string, pa.large_string) if text else (pa.binary, pa.large_binary)
         return pa.Array.from_buffers(

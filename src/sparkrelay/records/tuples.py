@@ -19,7 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records._native import over_rows
 from sparkrelay.records.arrow_buffers import (
+    MAX_BINARY,
     NO_BYTES,
     BinaryColumn,
     BinaryWriter,
@@ -41,12 +43,10 @@ from sparkrelay.records.key_loop import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["MAX_BINARY", "MAX_DEPTH", "read_columns", "write_columns"]
+__all__ = ["MAX_DEPTH", "read_columns", "write_columns"]
 
 #: Levels of lists and maps within each other.
 MAX_DEPTH: Final = 16
-#: Bytes of an Arrow array with offsets of 32 bits; also the elements of all its lists.
-MAX_BINARY: Final = (1 << 31) - 1
 #: A struct's number of fields is written as one byte.
 _MOST_FIELDS: Final = 255
 #: Of a list, at most: its tag, the count of its elements and their size.
@@ -97,10 +97,10 @@ def write_columns(arrays: Sequence[pa.Array], *, lists: bool, normal: bool) -> p
     Raises:
         SerializationException: a column has a type that tuples cannot have.
     """
-    writer, capacity = _Written(lists=lists, normal=normal, depth=0).tuples(arrays)
+    writer = _Written(lists=lists, normal=normal, depth=0).tuples(arrays)
     if len(arrays) == 1 and arrays[0].null_count:
         writer.valid[:] = validity_bytes(arrays[0])
-    return writer.finish(len(arrays[0]), large=capacity > MAX_BINARY)
+    return writer.finish(len(arrays[0]))
 
 
 def read_columns(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
@@ -165,16 +165,13 @@ class _Written:
         self._leaves: list[list[int]] = []
         self._owners: list[Any] = []
 
-    def tuples(self, arrays: Sequence[pa.Array]) -> tuple[BinaryWriter, int]:
-        """Return columns as they are written, and the bytes that this could have taken at most."""
+    def tuples(self, arrays: Sequence[pa.Array]) -> BinaryWriter:
+        """Write columns, a tuple a row."""
         rows, versioned = len(arrays[0]), self._depth == 0
-        capacity = rows * versioned + sum(map(self._add, arrays))
-        writer = BinaryWriter(rows, capacity)
+        writer = BinaryWriter(rows, rows * versioned + sum(map(self._add, arrays)))
         leaves = np.array(self._leaves, np.int64).reshape(-1, FIELDS)
-        if rows:
-            # Without any it was asked whether the types can be written: that needs no loop.
-            write_tuples(leaves, rows, versioned, writer.address, writer.offsets)
-        return writer, capacity
+        over_rows(rows, write_tuples, leaves, rows, versioned, writer.address, writer.offsets)
+        return writer
 
     def _add(self, array: pa.Array) -> int:
         """Describe a column; returns the bytes that it can take at most."""
@@ -218,7 +215,7 @@ class _Written:
         elements = array.values.slice(first, last - first)
         columns = [flatten(elements.field(index)) for index in range(2)] if is_map else [flatten(elements)]
         inside = _Written(lists=True, normal=self._normal, depth=self._depth + 1)
-        written, _ = inside.tuples(columns)
+        written = inside.tuples(columns)
         ends -= first
         bytes_ends = written.offsets[ends]
         size = int(bytes_ends[-1])
@@ -314,9 +311,8 @@ class _Output:
         if self._lists:
             return self._finish_lists(rows, validity)
         if self._writer:
-            large = int(self._writer.offsets[rows]) > MAX_BINARY
             try:
-                return self._writer.finish(rows, large=large).cast(kind)
+                return self._writer.finish(rows).cast(kind)
             except pa.ArrowInvalid as error:
                 raise SerializationException(f"a key column is not UTF-8 text: {error}; read it as binary") from error
         if self._width == 16:

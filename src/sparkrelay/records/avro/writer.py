@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records._native import over_rows
 from sparkrelay.records.arrow_buffers import NO_BYTES, BinaryColumn, BinaryWriter, flatten, validity_bytes
 from sparkrelay.records.avro import write_loop as loop
 from sparkrelay.records.avro.defaults import default_bytes, varint
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["columns_to_avro"]
 
-_MAX_BINARY: Final = (1 << 31) - 1
 _VARINT: Final = 10
 _MAX_DEPTH: Final = 64
 _REASONS: Final = {
@@ -109,13 +109,13 @@ class _Plan:
         wrong, levels = np.zeros(2, np.int64), np.zeros((len(self._counts), 3), np.int64)
         code = np.array(self._code, np.int64).reshape(-1, loop.WIDTH)
         columns = np.array(self._columns, np.int64).reshape(-1, loop.COLUMN)
-        row = loop.write_rows(code, columns, levels, skipped, writer.address, writer.offsets, wrong)
-        if row >= 0:
+        over_rows(self._rows, loop.write_rows, code, columns, levels, skipped, writer.address, writer.offsets, wrong)
+        if wrong[0] != loop.FINE:
             raise SerializationException(
                 f"column {self._paths[int(wrong[1])]!r} of a row {_REASONS[int(wrong[0])]}; leave such rows out, or "
                 "give them another value, before this step"
             )
-        return writer.finish(self._rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
+        return writer.finish(self._rows)
 
     def _add(self, path: str, op: int, column: int = -1, a: int = 0, b: int = 0) -> int:
         self._code.append([op, column, a, b, 0])

@@ -82,8 +82,7 @@ class _Field:
 
     def finish(self, rows: int) -> pa.Array:
         if self._writer:
-            large = int(self._writer.offsets[rows]) >= 1 << 31
-            return self._writer.finish(rows, large=large, text=True).cast(self._type)
+            return self._writer.finish(rows, text=True).cast(self._type)
         validity = validity_bitmap(self._valid)
         if self._kind == loop.BOOL:
             bits = np.packbits(self._data.astype(bool), bitorder="little")

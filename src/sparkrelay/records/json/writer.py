@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records._native import over_rows
 from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, flatten, validity_bytes
 from sparkrelay.records.json import write_loop as loop
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["columns_to_json"]
 
-_MAX_BINARY: Final = (1 << 31) - 1
 _BRACKETS: Final = (ord("[") << 8) | ord("]")
 _BRACES: Final = (ord("{") << 8) | ord("}")
 # The longest text of a value of fixed size, its quotes included.
@@ -60,10 +60,8 @@ class _Plan:
     def write(self, *, braces: bool) -> pa.Array:
         writer = BinaryWriter(self._rows, self._capacity)
         leaves = np.array(self._leaves, np.int64).reshape(-1, loop.FIELDS)
-        # A driver asks whether columns can be written: without rows, so that it needs no loop.
-        if self._rows:
-            loop.write_texts(leaves, self._rows, braces, writer.address, writer.offsets)
-        return writer.finish(self._rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
+        over_rows(self._rows, loop.write_texts, leaves, self._rows, braces, writer.address, writer.offsets)
+        return writer.finish(self._rows)
 
     def add(self, column: pa.Array, name: str | None, path: str) -> None:
         """Add a column with its name, or, without one, the only column of a plan."""
@@ -120,7 +118,7 @@ def _text_capacity(what: int, column: BinaryColumn, rows: int) -> int:
 
 def _escapes(column: BinaryColumn, first: int, last: int) -> int:
     """Return how many bytes escaping adds to the texts."""
-    return int(loop.count_escapes(column.address, first, last)) if last > first else 0
+    return int(over_rows(last - first, loop.count_escapes, column.address, first, last) or 0)
 
 
 def _texts_or_numbers(array: pa.Array, path: str) -> tuple[int, BinaryColumn | np.ndarray[Any, Any]]:
@@ -161,13 +159,12 @@ def _lists(array: pa.Array, path: str) -> pa.Array:
         names_size = stop - start + _escapes(names, start, stop) + 3 * len(items)
     capacity = int(texts.offsets[-1]) + len(items) + 2 * rows + names_size
     writer = BinaryWriter(rows, capacity)
-    if rows:
-        loop.join_lists(
-            raw - first, texts.address, texts.offsets,
-            names.address, names.offsets if is_map else np.empty(0, np.int64),
-            _BRACES if is_map else _BRACKETS, writer.address, writer.offsets,
-        )  # fmt: skip
-    return writer.finish(rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
+    over_rows(
+        rows, loop.join_lists, raw - first, texts.address, texts.offsets,
+        names.address, names.offsets if is_map else np.empty(0, np.int64),
+        _BRACES if is_map else _BRACKETS, writer.address, writer.offsets,
+    )  # fmt: skip
+    return writer.finish(rows)
 
 
 def _address(numbers: np.ndarray[Any, Any]) -> int:
@@ -203,8 +200,7 @@ def _long_floats(array: pa.Array, address: int) -> BinaryColumn:
         address: of its numbers, which stand there for null too.
     """
     short = np.empty(len(array), np.uint8)
-    if len(short):
-        loop.find_short(address, short)
+    over_rows(len(short), loop.find_short, address, short)
     if 0 not in short.tobytes():
         return BinaryColumn.nulls(len(array))
     long = array

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records._native import over_rows
 from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, flatten, validity_bytes
 from sparkrelay.records.protobuf import write_loop as loop
 from sparkrelay.records.protobuf.fitting import check_columns
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["columns_to_protobuf"]
 
-_MAX_BINARY: Final = (1 << 31) - 1
 _SIZE: Final = 5
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -53,8 +53,7 @@ def columns_to_protobuf(batch: pa.RecordBatch, text: str, name: str, prefix: byt
         fields.add_message(descriptor_of(text, name), columns)
     except _UncommonError:
         return columns_to_messages(batch, text, name, prefix)
-    written = fields.write(batch.num_rows, prefix)
-    return written.finish(batch.num_rows, large=int(written.offsets[-1]) > _MAX_BINARY)
+    return fields.write(batch.num_rows, prefix).finish(batch.num_rows)
 
 
 class _UncommonError(Exception):
@@ -87,7 +86,8 @@ class _Fields:
         writer = BinaryWriter(rows, self._capacity + rows * len(prefix))
         first = np.frombuffer(prefix or b"\0", np.uint8)
         table = np.array([row for _, row in sorted(self._fields)], np.int64).reshape(-1, loop.FIELD)
-        loop.write_rows(table, int(first.ctypes.data), len(prefix), writer.address, writer.offsets)
+        arguments = (table, int(first.ctypes.data), len(prefix), writer.address, writer.offsets)
+        over_rows(rows, loop.write_rows, *arguments)
         return writer
 
     def _add_field(self, field: Any, array: pa.Array) -> None:
