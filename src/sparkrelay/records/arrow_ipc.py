@@ -21,7 +21,9 @@ from sparkrelay.records.bad_record import BadRecord
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["arrow_to_columns", "columns_to_arrow"]
+    from sparkrelay.records.formats import Arrow
+
+__all__ = ["decode", "encode"]
 
 _SCHEMA, _BATCH = 1, 3
 _CONTINUATION: Final = 0xFFFFFFFF
@@ -47,19 +49,10 @@ class _Group:
     rows: list[int] = field(default_factory=list)
 
 
-def arrow_to_columns(
-    values: pa.Array, column: str | None, schema: pa.Schema
-) -> tuple[dict[str, pa.Array], list[BadRecord]]:
-    """Read a stream a value.
-
-    Args:
-        values: bytes; null gives nulls and is not bad.
-        column: the column that holds a value's rows as a list of structs; None: each value has one row.
-        schema: the wanted columns.
-
-    Returns:
-        The columns by name, and the bad records in order, which are null in all of them.
-    """
+def decode(values: pa.Array, form: Arrow, place: str, schema: pa.Schema) -> tuple[dict[str, pa.Array], list[BadRecord]]:
+    """Read a stream a value: of one row or, where the format has a column, of any number."""
+    del place
+    column = form.column
     wanted = schema if column is None else pa.schema(list(schema.field(column).type.value_type) if len(schema) else [])
     groups: dict[pa.Schema, _Group] = {}
     bad: dict[int, str] = {}
@@ -111,16 +104,17 @@ def arrow_to_columns(
     return {column: lists.cast(schema.field(column).type)} if len(schema) else {}, records
 
 
-def columns_to_arrow(rows: pa.RecordBatch, column: str | None) -> pa.Array:
+def encode(rows: pa.RecordBatch, form: Arrow, left_out: pa.Array | None) -> pa.Array:
     """Write a stream a row: of all columns, or of the rows in a column that is a list of structs."""
-    if column is None:
+    del left_out
+    if form.column is None:
         batch = rows.replace_schema_metadata(None)
         bare = pa.schema([pa.field(one.name, one.type, one.nullable) for one in batch.schema])
         batch = pa.RecordBatch.from_arrays(batch.columns, schema=bare)
         head = bare.serialize().to_pybytes()
         written = [head + batch.slice(row, 1).serialize().to_pybytes() + _END for row in range(batch.num_rows)]
         return pa.array(written, pa.binary())
-    lists = rows.column(column)
+    lists = rows.column(form.column)
     bare = pa.schema([pa.field(one.name, one.type, one.nullable) for one in lists.type.value_type])
     head = bare.serialize().to_pybytes()
     written = []

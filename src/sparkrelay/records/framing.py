@@ -11,12 +11,16 @@ import pyarrow as pa
 
 from sparkrelay.errors import UnknownSchemaException
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten, validity_bitmap
+from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.nested_columns import copy_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["PREFIX_BYTES", "UNFRAMED", "UNKNOWN_SECONDS", "WriterSchemas", "prefix", "schema_ids", "without_prefix"]
+__all__ = [
+    "PREFIX_BYTES", "UNFRAMED", "UNKNOWN_SECONDS", "WriterSchemas", "prefix", "schema_ids", "unframed",
+    "without_prefix",
+]  # fmt: skip
 
 PREFIX_BYTES: Final = 5
 #: Stand for the number of a schema: where a value has none in front, and where there is no value.
@@ -151,12 +155,19 @@ def schema_ids(values: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     return numbers
 
 
-def without_prefix(values: pa.Array, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
-    """Return what is behind the numbers of schemas, as :func:`schema_ids` has found them; null where there is none.
+def unframed(numbers: np.ndarray[Any, np.dtype[np.int64]], bare: str) -> list[BadRecord]:
+    """Return the values without a schema's number; ``bare`` is the format that would read them."""
+    reason = f"it does not begin with the number of a schema, a byte 0 and four more; without them it is {bare}"
+    return [BadRecord(int(row), reason) for row in np.flatnonzero(numbers == UNFRAMED)]
+
+
+def without_prefix(values: pa.Array, bare: str) -> tuple[pa.Array, list[BadRecord]]:
+    """Return what follows the numbers of schemas, null where there is none, and the values without a number.
 
     (``pyarrow.compute.binary_slice`` fails on values that are shorter than what is cut off, pyarrow 26.)
     """
-    column = BinaryColumn.of(flatten(values))
+    values = flatten(values)
+    numbers, column = schema_ids(values), BinaryColumn.of(values)
     framed = numbers >= 0
     starts = column.address + column.offsets[:-1] + PREFIX_BYTES
     lengths = np.where(framed, np.diff(column.offsets) - PREFIX_BYTES, 0)
@@ -164,5 +175,5 @@ def without_prefix(values: pa.Array, numbers: np.ndarray[Any, np.dtype[np.int64]
     np.cumsum(lengths, out=offsets[1:])
     data = pa.allocate_buffer(int(offsets[-1]))
     copy_texts(starts, lengths, data.address)
-    validity = validity_bitmap(framed.view(np.uint8))
-    return pa.Array.from_buffers(pa.large_binary(), len(lengths), [validity, pa.py_buffer(offsets), data])
+    buffers = [validity_bitmap(framed.view(np.uint8)), pa.py_buffer(offsets), data]
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers), unframed(numbers, bare)

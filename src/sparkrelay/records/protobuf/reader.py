@@ -15,6 +15,7 @@ from sparkrelay.records.protobuf import read_loop as loop
 from sparkrelay.records.protobuf.messages import messages_to_columns
 from sparkrelay.records.protobuf.program import make_program
 from sparkrelay.records.protobuf.schema import descriptor_of
+from sparkrelay.records.row_order import put_back
 
 if TYPE_CHECKING:
     from sparkrelay.records.protobuf.program import Program
@@ -45,12 +46,7 @@ def protobuf_to_columns(
     if not len(strange):
         return batch, []
     own, bad = messages_to_columns(values.take(pa.array(strange)), text, name, schema, index)
-    rows = np.arange(len(values))
-    rows[strange] = len(values) + np.arange(len(strange))
-    order = pa.array(rows)
-    columns = [pa.concat_arrays([a, b]).take(order) for a, b in zip(batch.columns, own.columns, strict=True)]
-    if columns:
-        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    batch = put_back([(np.arange(len(values)), batch), (strange, own)], len(values), schema)
     return batch, [BadRecord(int(strange[one.index]), one.reason) for one in bad]
 
 

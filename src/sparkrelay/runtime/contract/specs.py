@@ -53,8 +53,8 @@ class FetchSpec(StepSpec):
     Attributes:
         key: format of the message key, or None.
         value: format of the value, or None; internal topics carry typed rows (``internal``).
-        value_schema: Arrow schema of the decoded value (typed sources).
-        key_schema: likewise of the key, where its format has a schema of its own.
+        value_schema: Arrow schema of the decoded columns of the value; None: the value has no format.
+        key_schema: likewise of the key.
         layout: of an internal topic: the number of the layout that its rows must have.
         output: Arrow schema of the rows that leave the step: only the wanted columns, then the hidden ones.
         event_time: column whose value replaces the record's timestamp, or None.
