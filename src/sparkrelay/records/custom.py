@@ -21,7 +21,7 @@ _LONGEST_REASON: Final = 500
 
 
 class _UnfitError(Exception):
-    """What came back does not fit these values; it may fit fewer of them."""
+    """The result does not fit these values; fewer of them may be fine."""
 
 
 def decode(
@@ -61,7 +61,7 @@ def check_decode(form: CustomFormat, schema: pa.Schema) -> None:
         _decoded(pa.array([], pa.binary()), form, schema)
     except _UnfitError as error:
         raise SerializationException(
-            f"{error}, of an array without values; an instance asks for that to see the columns"
+            f"{error}, for an array without values; an instance decodes one to check the columns"
         ) from error
 
 
@@ -99,8 +99,8 @@ def _decoded(values: pa.Array, form: CustomFormat, schema: pa.Schema) -> pa.Reco
     """Return the wanted columns of values.
 
     Raises:
-        SerializationException: what came back is wrong whatever the values are.
-        _UnfitError: ``decode`` raised, or what came back does not go with these values.
+        SerializationException: the result is wrong, whatever the values are.
+        _UnfitError: ``decode`` raised, or the result does not fit these values.
     """
     name = f"{type(form).__name__}.decode()"
     try:

@@ -1,12 +1,13 @@
-"""Key bytes: what a record's key says of one or several columns, and back.
+"""Key bytes: one or several columns to the key of a record, and back.
 
-One string, binary, int or bigint column is written as Kafka's own serialisers would, so that other programs read it.
-Everything else (several columns, a window, a date, a double) is a *tuple*, whose bytes sort as the columns do, nulls
+One string, binary, int or bigint column is written as by Kafka's own serializers, so that other programs can read it.
+All other keys (several columns, a window, a date, a double) are *tuples*, whose bytes sort as the columns do, nulls
 first (``records.tuples``).
 
-Equal keys must have equal bytes, because bytes decide the partition and the place in the store: hence no variable
-lengths with a choice, ``-0.0`` is written as ``0.0``, and all NaNs are one. Refused: JSON (slow, not canonical), Avro
-(needs a schema registry to be read), separators without escapes (two different keys could collide).
+Equal keys must have equal bytes, as bytes decide the partition and the place in the store: no variable lengths with a
+choice, ``-0.0`` is written as ``0.0``, and all NaNs are one.
+
+Refused: JSON (slow, not canonical), Avro (needs a schema registry), separators without escapes (keys could collide).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["is_plain_key", "key_bytes", "key_columns"]
 
 
 def is_plain_key(kind: pa.DataType) -> bool:
-    """Return whether a single column of this type is written as Kafka's own serializers would."""
+    """Return whether a single column of this type is written as by Kafka's own serializers."""
     return kind in {pa.int32(), pa.int64()} or is_short_binary(kind) or is_large_binary(kind)
 
 
@@ -35,9 +36,9 @@ def key_bytes(columns: Sequence[pa.Array], *, normal: bool = True) -> pa.Array:
     """Write key columns as the keys of records.
 
     Args:
-        columns: of one length; one string, binary, int32 or int64 column is written as Kafka would, others as tuples.
+        columns: of one length.
         normal: write ``-0.0`` as ``0.0`` and all NaNs as one, so that equal keys have equal bytes. False for columns
-            that are no key and come back as they are; among them may be lists and maps.
+            that are not a key and are read back unchanged; lists and maps are allowed then.
 
     Returns:
         A binary array. A null in a single column is a null key; among several columns it is part of the key.

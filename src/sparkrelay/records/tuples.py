@@ -2,12 +2,12 @@
 
     version 0x01, then per column a tag and its content; a struct is a tag followed by its fields
 
-A list is written in one piece. The elements of all rows are one array, which is written as columns are; a row's list is
-the bytes between its first and its last element. A map is a list of keys and values. So there is a turn of the loops
-for each level of lists, and none for each row.
+The elements of all rows of a list are one array, which is written like columns; a row's list is the bytes from its
+first to its last element. A map is a list of keys and values. So the loops run once for each level of lists, not for
+each row.
 
-Refused: Arrow's own IPC format a row (hundreds of bytes each), JSON (slow, not exact), lists without their size (all
-would have to be read twice to know how many elements there are).
+Refused: Arrow's own IPC format a row (hundreds of bytes each), JSON (slow, not exact), lists without their size (they
+would have to be read twice to count their elements).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from sparkrelay.records.arrow_buffers import (
     NO_BYTES,
     BinaryColumn,
     BinaryWriter,
+    array_of_numbers,
     flatten,
+    numbers_of,
     validity_bitmap,
     validity_bytes,
 )
@@ -59,7 +61,7 @@ _READ_ERRORS: Final = (
     "does not start with tuple version 1",
     "ends too early",
     "has a column of another type",
-    "has bytes behind the last column",
+    "has bytes after the last column",
     "has a list with an impossible size",
 )
 
@@ -91,7 +93,7 @@ def write_columns(arrays: Sequence[pa.Array], *, lists: bool, normal: bool) -> p
 
     Args:
         arrays: the columns.
-        lists: take lists and maps too, whose bytes do not sort as they do.
+        lists: accept lists and maps, whose bytes do not sort.
         normal: write ``-0.0`` as ``0.0`` and all NaNs as one.
 
     Raises:
@@ -128,8 +130,8 @@ def read_columns(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
         ) from None
 
 
-class _Misfit(Exception):  # noqa: N818 - it says what the bytes are, and never leaves this module
-    """Bytes are not what the schema writes; ``row`` is that of the lists, or values, that are read together."""
+class _Misfit(Exception):  # noqa: N818 - never leaves this module
+    """Bytes are not what the schema writes; ``row`` is that of the lists or values that are read together."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -142,7 +144,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _tag(kind: pa.DataType, *, lists: bool = True) -> tuple[int, int]:
-    """Return the tag of a type and the size of its content; 0 means variable."""
+    """Return the tag of a type and the size of its content (0: variable)."""
     if pa.types.is_timestamp(kind) and kind.tz is None:
         return _TAG_TIMESTAMP_NTZ, 8
     for test, tag, width in _TAGS:
@@ -156,7 +158,7 @@ def _tag(kind: pa.DataType, *, lists: bool = True) -> tuple[int, int]:
 
 
 class _Written:
-    """Columns as the write loop takes them: its table, and what keeps the memory alive that this names."""
+    """The write loop's table of columns, and the owners of the memory in it."""
 
     def __init__(self, *, lists: bool, normal: bool, depth: int) -> None:
         self._lists = lists
@@ -174,7 +176,7 @@ class _Written:
         return writer
 
     def _add(self, array: pa.Array) -> int:
-        """Describe a column; returns the bytes that it can take at most."""
+        """Add a column to the table; returns its most bytes."""
         kind, rows = array.type, len(array)
         valid = validity_bytes(array)
         self._owners += (array, valid)
@@ -207,9 +209,9 @@ class _Written:
 
     def _add_list(self, array: pa.Array, valid_address: int) -> int:
         if self._depth == MAX_DEPTH:
-            raise SerializationException(f"arrays and maps within each other are nested deeper than {MAX_DEPTH} levels")
+            raise SerializationException(f"arrays and maps are nested deeper than {MAX_DEPTH} levels")
         rows, is_map = len(array), pa.types.is_map(array.type)
-        # (Without rows Java writes no offsets.) Those of a slice point into the elements of the whole.
+        # Without rows Java writes no offsets; those of a slice point into the whole child.
         ends = np.array(array.offsets if rows else [0], np.int64)
         first, last = int(ends[0]), int(ends[-1])
         elements = array.values.slice(first, last - first)
@@ -220,7 +222,7 @@ class _Written:
         bytes_ends = written.offsets[ends]
         size = int(bytes_ends[-1])
         if size > MAX_BINARY and int(np.diff(bytes_ends).max()) > MAX_BINARY:
-            raise SerializationException(f"an array or a map takes more than the {MAX_BINARY} bytes that it can have")
+            raise SerializationException(f"an array or a map takes more than {MAX_BINARY} bytes")
         self._owners += (ends, written, bytes_ends)
         addresses = ends.ctypes.data, written.address, bytes_ends.ctypes.data, valid_address
         self._leaves.append([LIST, _TAG_MAP if is_map else _TAG_LIST, *addresses, 0])
@@ -228,24 +230,18 @@ class _Written:
 
 
 def _ordered(array: pa.Array, *, normal: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return integers that sort as the values do, as signed numbers of the width that they are written with."""
+    """Return signed integers that sort as the values do, and fit their width."""
     kind = array.type
-    if pa.types.is_timestamp(kind):
-        array = array.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64())
-    elif pa.types.is_date32(kind):
-        array = array.view(pa.int32())
-    elif pa.types.is_boolean(kind):
-        array = array.cast(pa.int8())
-    elif pa.types.is_floating(kind):
-        numbers = np.asarray(array.fill_null(0))
-        if normal:
-            numbers = numbers + 0.0  # turns -0.0 into 0.0
-            numbers[np.isnan(numbers)] = np.nan
-        bits = numbers.view(np.int32 if kind == pa.float32() else np.int64).astype(np.int64)
-        limit = (1 << 31) - 1 if kind == pa.float32() else (1 << 63) - 1
-        # Negative floats sort backwards as integers: flip all bits but the sign.
-        return np.where(bits < 0, bits ^ limit, bits)
-    return np.asarray(array.fill_null(0)).astype(np.int64)
+    if not pa.types.is_floating(kind):
+        return numbers_of(array)
+    numbers = np.asarray(array.fill_null(0))
+    if normal:
+        numbers = numbers + 0.0  # turns -0.0 into 0.0
+        numbers[np.isnan(numbers)] = np.nan
+    bits = numbers.view(np.int32 if kind == pa.float32() else np.int64).astype(np.int64)
+    limit = (1 << 31) - 1 if kind == pa.float32() else (1 << 63) - 1
+    # Negative floats sort backwards as integers: flip all bits but the sign.
+    return np.where(bits < 0, bits ^ limit, bits)
 
 
 def _unordered(numbers: np.ndarray[Any, Any], kind: pa.DataType) -> np.ndarray[Any, Any]:
@@ -267,7 +263,7 @@ class _Output:
     """A column that the read loop fills."""
 
     def __init__(self, kind: pa.DataType, rows: int, size: int) -> None:
-        """Make room for so many rows; ``size`` is that of all their bytes."""
+        """Allocate rows; ``size`` is that of all their bytes."""
         self._kind = kind
         self._children: list[_Output] = []
         self._writer: BinaryWriter | None = None
@@ -302,7 +298,7 @@ class _Output:
             yield from inner
 
     def finish(self, rows: int) -> pa.Array:
-        """Return the column; raises _Misfit where its lists hold something else than their elements."""
+        """Return the column; raises _Misfit if bytes of its lists are not their elements."""
         kind = self._kind
         validity = validity_bitmap(self._valid)
         if pa.types.is_struct(kind):
@@ -317,16 +313,8 @@ class _Output:
                 raise SerializationException(f"a key column is not UTF-8 text: {error}; read it as binary") from error
         if self._width == 16:
             return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(self._values)])
-        if pa.types.is_boolean(kind):
-            bits = pa.py_buffer(np.packbits(self._values.astype(bool), bitorder="little"))
-            return pa.Array.from_buffers(kind, rows, [validity, bits])
-        if pa.types.is_floating(kind):
-            return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(_unordered(self._values, kind))])
-        numbers = self._values if self._width == 8 else self._values.astype(f"=i{self._width}")
-        if pa.types.is_timestamp(kind):
-            micros = pa.Array.from_buffers(pa.timestamp("us", kind.tz), rows, [validity, pa.py_buffer(numbers)])
-            return micros.cast(kind, safe=False)
-        return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(numbers)])
+        numbers = _unordered(self._values, kind) if pa.types.is_floating(kind) else self._values
+        return array_of_numbers(kind, numbers, validity)
 
     def _finish_lists(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
         kind = self._kind
@@ -357,5 +345,5 @@ class _Output:
 
 
 def _table(outputs: Sequence[_Output]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return what the read loop is given of columns."""
+    """Return the read loop's table of columns."""
     return np.array([leaf for output in outputs for leaf in output.leaves()], np.int64).reshape(-1, FIELDS)

@@ -1,8 +1,8 @@
-"""Typed columns to Protobuf messages: :mod:`write_loop` does what is ordinary, Google's library the rest.
+"""Typed columns to Protobuf messages: :mod:`write_loop` writes ordinary columns, Google's library the others.
 
-Messages in messages, and items of lists, are written first, all of a column in one pass; what they are in then takes
-their bytes. Columns of another type than a field's, of those that :mod:`fitting` lets pass, are left to the library,
-which converts them, and so are values that a field cannot have: it says what is wrong with them.
+Nested messages and items of lists are written first, a whole column in one pass; the outer messages then copy their
+bytes. Columns that :mod:`fitting` accepts but that need a conversion are left to the library. So are invalid values:
+its errors say what is wrong.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def columns_to_protobuf(batch: pa.RecordBatch, text: str, name: str, prefix: byt
         batch: the columns, named as the message's fields.
         text: the schema.
         name: the message's.
-        prefix: bytes in front of each message.
+        prefix: bytes before each message.
 
     Returns:
-        A binary array (``large_binary`` if over 2 GiB) without nulls.
+        A binary array (``large_binary`` above 2 GiB) without nulls.
 
     Raises:
-        SerializationException: the columns do not go with the message, or a value does not; names the column.
+        SerializationException: the columns, or a value, do not fit the message; names the column.
     """
     check_columns(batch.schema, text, name)
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -57,11 +57,11 @@ def columns_to_protobuf(batch: pa.RecordBatch, text: str, name: str, prefix: byt
 
 
 class _UncommonError(Exception):
-    """The library has to look at it."""
+    """Left to the library."""
 
 
 class _Fields:
-    """What the loop writes for each row."""
+    """The fields that the loop writes for each row."""
 
     def __init__(self) -> None:
         self._fields: list[tuple[int, list[int]]] = []
@@ -75,7 +75,7 @@ class _Fields:
             raise _UncommonError
         for oneof in descriptor.oneofs:
             there = [np.array(columns[field.name].is_valid()) for field in oneof.fields if field.name in columns]
-            # An error, which says where.
+            # The library's error names the columns.
             if len(there) > 1 and (np.sum(there, axis=0) > 1).any():
                 raise _UncommonError
         for name, array in columns.items():
@@ -112,7 +112,7 @@ class _Fields:
         self._add(field, op, array, written.address, offsets, tag=field.is_packed, implicit=True)
 
     def add_value(self, field: Any, array: pa.Array, *, tag: bool, implicit: bool) -> None:
-        """Add what is not repeated, or is an item."""
+        """Add a single value, or the items of a list."""
         if field.message_type is not None:
             self._inner(field, array, tag=tag)
         elif field.type in {field.TYPE_STRING, field.TYPE_BYTES}:
@@ -177,12 +177,12 @@ _WIRES: Final = {
 
 
 def _filled(array: pa.Array) -> Numbers:
-    """Return an array of int64; what is null is not looked at."""
+    """Return an array of int64, with some number for null."""
     return np.ascontiguousarray(pc.fill_null(array, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
 def _numbers(field: Any, array: pa.Array) -> tuple[int, Numbers]:
-    """Return how numbers are written, and their bits."""
+    """Return the instruction for numbers, and their bits."""
     kind = array.type
     if field.type in {field.TYPE_DOUBLE, field.TYPE_FLOAT}:
         if not pa.types.is_floating(kind):
@@ -220,7 +220,7 @@ def _enum_numbers(enum: Any, array: pa.Array) -> Numbers:
 
 
 def _low_words(array: pa.Array) -> Numbers:
-    """Return decimals of 64 bits without sign as their bits."""
+    """Return the bits of unsigned decimals of 64 bits."""
     array = pc.fill_null(array, 0) if array.null_count else array
     words = np.frombuffer(array.buffers()[1] or b"", np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
     if (words[1::2] != 0).any():
@@ -228,7 +228,7 @@ def _low_words(array: pa.Array) -> Numbers:
     return np.ascontiguousarray(words[::2])
 
 
-#: By the type's number in descriptor.proto: how integers are written, and which ones there are.
+#: By the type's number in descriptor.proto: the instruction, and the smallest and largest integer.
 _INTEGERS: Final = {
     3: (loop.VARINT, -(1 << 63), (1 << 63) - 1), 4: (loop.VARINT, 0, (1 << 63) - 1),
     5: (loop.VARINT, -(1 << 31), (1 << 31) - 1), 6: (loop.WORD64, 0, (1 << 63) - 1),
