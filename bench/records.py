@@ -28,9 +28,10 @@ from sparkrelay.records.batches.decode import decode
 from sparkrelay.records.batches.encode import encode
 from sparkrelay.records.formats import Arrow, Protobuf
 from sparkrelay.records.formatted import columns_to_format, format_to_columns
+from sparkrelay.records.json.reader import json_to_columns
+from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
-from sparkrelay.records.typed import columns_to_json, json_to_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,8 @@ import pytest
 from sparkrelay.errors import SerializationException
 from sparkrelay.printable import printable, printable_lines
 from sparkrelay.records.formats import String
-from sparkrelay.records.typed import json_to_columns, plain_to_column
+from sparkrelay.records.json.reader import json_to_columns
+from sparkrelay.records.plain import plain_to_column
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure, find_failure, new_key
 from sparkrelay.runtime.spark.job_errors import _of_python, _one_line
 

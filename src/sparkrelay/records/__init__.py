@@ -13,7 +13,8 @@ from sparkrelay.records._native import kernels
 
 __all__ = ["compile_kernels", "compile_missing_kernels"]
 
-_COMPILED = ("batches.decode", "batches.encode", "partition", "keys", "formatted", "hll_registers", "row_checksums")
+_COMPILED = ("batches.decode", "batches.encode", "partition", "keys", "hll_registers", "row_checksums",
+             "json.codec", "avro.codec", "protobuf.codec")  # fmt: skip
 
 
 def compile_kernels() -> None:

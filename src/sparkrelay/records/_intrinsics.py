@@ -1,18 +1,21 @@
-"""Raw memory access and CRC-32C for compiled loops, as LLVM instructions. Loads numba: get them from ``_native``.
+"""Raw memory access and CRC-32C for compiled loops, as LLVM instructions. Loads numba: import them from ``_native``.
 
-Refused: NumPy's views of addresses, which take a hundred times as long in a loop that reads a byte here and there.
+Refused: NumPy's views of addresses, a hundred times slower in a loop that reads single bytes.
 """
 
 # ruff: noqa: ARG001 - numba calls intrinsics with a fixed list of arguments
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "copy",
@@ -32,63 +35,50 @@ __all__ = [
 ]
 
 strtod = types.ExternalFunction("strtod", types.float64(types.int64, types.int64))
-"""C's strtod(text, 0), for numbers with a byte behind them that is no part of one. It obeys the process's locale."""
+"""C's strtod(text, 0): the number must be followed by a byte that ends it. It obeys the process's locale."""
 
 
-@intrinsic
-def load8(typing_context: Any, address: Any) -> Any:
-    """Read the byte at an address, as int64."""
+def _load(stored: ir.Type, kind: Any, widened: Callable[[Any, Any], Any] | None = None) -> Any:
+    """Return the intrinsic that reads a native, possibly unaligned value at an address."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        return builder.zext(builder.load(pointer), ir.IntType(64))
+    @intrinsic
+    def load(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = builder.load(builder.inttoptr(arguments[0], stored.as_pointer()), align=1)
+            return value if widened is None else widened(builder, value)
 
-    return types.int64(types.int64), generate
+        return kind(types.int64), generate
 
-
-@intrinsic
-def load64(typing_context: Any, address: Any) -> Any:
-    """Read eight bytes at an address as a native, possibly unaligned, int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        return builder.load(pointer, align=1)
-
-    return types.int64(types.int64), generate
+    return load
 
 
-@intrinsic
-def load_double(typing_context: Any, address: Any) -> Any:
-    """Read a native float64 at an address."""
+def _store(stored: ir.Type, kind: Any, narrowed: Callable[[Any, Any], Any] | None = None) -> Any:
+    """Return the intrinsic that writes a native, possibly unaligned value to an address."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.DoubleType().as_pointer())
-        return builder.load(pointer, align=1)
+    @intrinsic
+    def store(typing_context: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            given = arguments[1] if narrowed is None else narrowed(builder, arguments[1])
+            builder.store(given, builder.inttoptr(arguments[0], stored.as_pointer()), align=1)
+            return context.get_dummy_value()
 
-    return types.float64(types.int64), generate
+        return types.void(types.int64, kind), generate
 
-
-@intrinsic
-def load_float(typing_context: Any, address: Any) -> Any:
-    """Read a native float32 at an address, as float64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
-        return builder.fpext(builder.load(pointer, align=1), ir.DoubleType())
-
-    return types.float64(types.int64), generate
+    return store
 
 
-@intrinsic
-def store_float(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write a float64 to an address as a native float32."""
+_BYTE, _LONG, _FLOAT, _DOUBLE = ir.IntType(8), ir.IntType(64), ir.FloatType(), ir.DoubleType()
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
-        builder.store(builder.fptrunc(arguments[1], ir.FloatType()), pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.float64), generate
+#: A byte as int64, and the low byte of an int64.
+load8 = _load(_BYTE, types.int64, lambda builder, value: builder.zext(value, _LONG))
+store8 = _store(_BYTE, types.int64, lambda builder, value: builder.trunc(value, _BYTE))
+load64 = _load(_LONG, types.int64)
+store64 = _store(_LONG, types.int64)
+load_double = _load(_DOUBLE, types.float64)
+store_double = _store(_DOUBLE, types.float64)
+#: A float32 as float64, and back.
+load_float = _load(_FLOAT, types.float64, lambda builder, value: builder.fpext(value, _DOUBLE))
+store_float = _store(_FLOAT, types.float64, lambda builder, value: builder.fptrunc(value, _FLOAT))
 
 
 @intrinsic
@@ -102,44 +92,8 @@ def lowest_bit(typing_context: Any, value: Any) -> Any:
 
 
 @intrinsic
-def store8(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write the low byte of an integer to an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        builder.store(builder.trunc(arguments[1], ir.IntType(8)), pointer)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-@intrinsic
-def store64(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write a native, possibly unaligned, int64 to an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        builder.store(arguments[1], pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-@intrinsic
-def store_double(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write a native float64 to an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.DoubleType().as_pointer())
-        builder.store(arguments[1], pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.float64), generate
-
-
-@intrinsic
 def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
-    """Copy ``size`` bytes between two addresses whose ranges do not overlap (memcpy)."""
+    """Copy bytes between ranges that do not overlap (memcpy)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte_pointer = ir.IntType(8).as_pointer()
@@ -157,7 +111,7 @@ def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
 
 @intrinsic
 def crc_of_8(typing_context: Any, crc: Any, word: Any) -> Any:
-    """Take eight bytes by the processor's instruction for CRC-32C."""
+    """Add eight bytes to a CRC-32C by the processor's instruction."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         long = ir.IntType(64)
@@ -170,7 +124,7 @@ def crc_of_8(typing_context: Any, crc: Any, word: Any) -> Any:
 
 @intrinsic
 def crc_of_1(typing_context: Any, crc: Any, byte: Any) -> Any:
-    """Take one byte by the processor's instruction for CRC-32C."""
+    """Add one byte to a CRC-32C by the processor's instruction."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         long, half, short = ir.IntType(64), ir.IntType(32), ir.IntType(8)
@@ -184,7 +138,7 @@ def crc_of_1(typing_context: Any, crc: Any, byte: Any) -> Any:
 
 
 def has_crc_instruction() -> bool:
-    """Return whether loops are compiled for a processor that has the instruction; LLVM ends the process if not."""
+    """Return whether the processor has the instruction; without it LLVM would end the process."""
     if config.CPU_NAME or config.CPU_FEATURES is not None:
         return False
     return bool(binding.get_host_cpu_features().get("sse4.2", False))

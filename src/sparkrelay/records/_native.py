@@ -1,14 +1,14 @@
-"""What the compiled loops of this package share: the ``kernel`` decorator, raw memory access, varints.
+"""Shared by the compiled loops of this package: the ``kernel`` decorator, raw memory access, varints.
 
-Hot loops work on plain addresses. An executor decodes batches that lie in a Fetch response, in decompressed buffers and
-in Arrow buffers at once, and an address names any of them without copies or per-type variants of a kernel. The price is
-that every read must be checked by us: kernels compare each position with the end of its record before they touch it.
+Hot loops work on plain addresses: one loop reads a Fetch response, a decompressed buffer or an Arrow buffer, without
+copies or variants by type. In return every read must be checked: kernels compare each position with the end of its
+record first.
 
-Refused: Cython or C (a compiler on every user's machine), NumPy tricks (variable-length records cannot be vectorised),
+Refused: Cython or C (a compiler on every user's machine), NumPy tricks (variable-length records cannot be vectorized),
 byte loops without the memcpy intrinsic (five times slower for 100-byte values).
 
-numba takes a hundred megabytes and half a second to load. So a loop is compiled, or read from numba's cache, when it is
-first called. ``compile_kernels`` does it ahead for workers. A driver calls none, as a rule.
+numba takes 100 MB and half a second to load. So a loop is compiled, or read from numba's cache, when it is first
+called. ``compile_kernels`` does it ahead for workers. A driver calls none, as a rule.
 """
 
 from __future__ import annotations
@@ -23,29 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "Deferred",
-    "copy",
-    "inline",
-    "intrinsic",
-    "kernel",
-    "kernels",
-    "load8",
-    "load64",
-    "load_double",
-    "load_float",
-    "lowest_bit",
-    "read_unsigned",
-    "read_varint",
-    "read_varlong",
-    "store8",
-    "store64",
-    "store_double",
-    "store_float",
-    "strtod",
-    "varint_size",
-    "write_unsigned",
-    "write_varint",
-]
+    "Deferred", "copy", "inline", "intrinsic", "kernel", "kernels", "load8", "load64", "load_double", "load_float",
+    "lowest_bit", "over_rows", "read_unsigned", "read_varint", "read_varlong", "store8", "store64", "store_double",
+    "store_float", "strtod", "varint_size", "write_unsigned", "write_varint",
+]  # fmt: skip
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -62,17 +43,17 @@ _kernels: list[Deferred] = []
 
 
 class Deferred:
-    """A function that numba makes when it is first called, or first compiled into another one."""
+    """A function that numba compiles when it is first called, or first compiled into another one."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
 
     @functools.cached_property
     def made(self) -> Any:
-        """The function that numba has made."""
+        """The compiled function."""
         with _lock:
             _register()
-            # Another thread may have made it meanwhile.
+            # Another thread may have made it.
             return self.__dict__.get("made") or self._make()
 
     def __call__(self, *arguments: Any) -> Any:
@@ -82,7 +63,7 @@ class Deferred:
 
 @functools.cache
 def _register() -> None:
-    """Have numba take a deferred function for what it makes of it, where a loop calls one."""
+    """Have numba resolve a deferred function, where a loop calls one, to the compiled one."""
     from numba.core.registry import cpu_target  # noqa: PLC0415 - heavy
     from numba.extending import typeof_impl  # noqa: PLC0415 - heavy
 
@@ -98,10 +79,10 @@ def _register() -> None:
 
 
 def kernel(*signatures: str) -> Callable[[F], F]:
-    """Have a function compiled for exactly these signatures, without the GIL; the machine code is kept on disk.
+    """Compile a function for exactly these signatures, to run without the GIL; the machine code is kept on disk.
 
-    ``NUMBA_CACHE_DIR`` is honoured. Where no directory can be written (a read-only image without a home directory)
-    the code is compiled again in each process, which costs a second instead of failing.
+    ``NUMBA_CACHE_DIR`` is honoured. If no directory is writable (a read-only image without a home directory), the code
+    is compiled again in each process.
     """
 
     def defer(function: F) -> F:
@@ -113,7 +94,7 @@ def kernel(*signatures: str) -> Callable[[F], F]:
 
 
 def kernels() -> tuple[Deferred, ...]:
-    """Return the kernels of all modules that are loaded."""
+    """Return the kernels of all loaded modules."""
     return tuple(_kernels)
 
 
@@ -133,15 +114,23 @@ def _compiled(function: Callable[..., Any], signatures: tuple[str, ...]) -> Any:
 
 
 def _log_compiling() -> None:
-    """Log once a process why it takes so long; there are dozens of loops to come after the first."""
+    """Log once a process why it takes so long: dozens of loops follow the first."""
     global _compiling_logged  # noqa: PLW0603 - loops are compiled one by one
     if not _compiling_logged:
         _compiling_logged = True
         log.warning(_COMPILING)
 
 
+def over_rows(rows: int, loop: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a loop over rows; return None without any.
+
+    A driver asks without rows whether types can be written, and loads no numba for that.
+    """
+    return loop(*arguments) if rows else None
+
+
 def inline(function: F) -> F:
-    """Have a small helper compiled into each kernel that calls it."""
+    """Compile a small helper into each kernel that calls it."""
     return cast("F", Deferred(lambda: _inlined(function)))
 
 
@@ -152,7 +141,7 @@ def _inlined(function: Callable[..., Any]) -> Any:
 
 
 def intrinsic(name: str) -> Any:
-    """Return one of ``_intrinsics``, for kernels to call."""
+    """Return one of ``_intrinsics``."""
     return Deferred(lambda: getattr(importlib.import_module(_INTRINSICS), name))  # noqa: TID251 - a name of ours
 
 

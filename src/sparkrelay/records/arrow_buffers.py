@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
+    "MAX_BINARY",
+    "NO_BYTES",
     "BinaryColumn",
     "BinaryWriter",
+    "array_of_numbers",
     "as_type",
     "fixed_width",
     "flatten",
     "is_large_binary",
     "is_short_binary",
+    "numbers_of",
     "validity_bitmap",
     "validity_bytes",
 ]
@@ -25,20 +29,22 @@ _SHORT = frozenset({pa.binary().id, pa.string().id})
 _LARGE = frozenset({pa.large_binary().id, pa.large_string().id})
 
 NO_BYTES = np.empty(0, np.uint8)
+#: Bytes of an array with offsets of 32 bits; also the elements of all its lists.
+MAX_BINARY: Final = (1 << 31) - 1
 
 
 def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column as one of this type; Arrow's cast costs as much where nothing is to be done."""
+    """Cast a column if it has another type; Arrow's cast is not free for the same type."""
     return column if column.type == kind else column.cast(kind)
 
 
 def is_short_binary(kind: pa.DataType) -> bool:
-    """Return whether values are strings or bytes behind offsets of 32 bits."""
+    """Return whether values are strings or bytes with offsets of 32 bits."""
     return kind.id in _SHORT
 
 
 def is_large_binary(kind: pa.DataType) -> bool:
-    """Return whether values are strings or bytes behind offsets of 64 bits."""
+    """Return whether values are strings or bytes with offsets of 64 bits."""
     return kind.id in _LARGE
 
 
@@ -63,14 +69,43 @@ def validity_bytes(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def validity_bitmap(valid: np.ndarray[Any, Any]) -> pa.Buffer | None:
     """Return Arrow's bitmap of a byte a row; None if no row is null."""
-    # A search for a byte: for a few rows as for many, all() takes ten times as long.
+    # all() takes ten times as long, for few rows and for many.
     return None if 0 not in valid.tobytes() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def fixed_width(type_: pa.DataType, numbers: np.ndarray[Any, Any], count: int) -> pa.Array:
-    """Return the first ``count`` numbers as a column without nulls, in place.
+def numbers_of(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return integers, booleans, days or microseconds since 1970 as numbers of 64 bits; 0 for null."""
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        array = array.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64())
+    elif pa.types.is_date32(kind):
+        array = array.view(pa.int32())
+    elif pa.types.is_boolean(kind):
+        array = array.cast(pa.int8())
+    array = as_type(array, pa.int64())
+    numbers: np.ndarray[Any, Any] = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
+    return numbers
 
-    ``pa.array`` does the same, and imports pandas where there is one: half a second and 40 MB at the first record.
+
+def array_of_numbers(kind: pa.DataType, numbers: np.ndarray[Any, Any], validity: pa.Buffer | None) -> pa.Array:
+    """Undo :func:`numbers_of`, for floats too; they may come as numbers of 64 bits."""
+    data = numbers
+    if pa.types.is_boolean(kind):
+        data = np.packbits(numbers.astype(bool), bitorder="little")
+    elif pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        with np.errstate(over="ignore"):
+            data = numbers.astype(kind.to_pandas_dtype(), copy=False)
+    elif pa.types.is_date32(kind):
+        data = numbers.astype(np.int32, copy=False)
+    stored = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
+    array = pa.Array.from_buffers(stored, len(numbers), [validity, pa.py_buffer(data)])
+    return array if stored == kind else array.cast(kind, safe=False)
+
+
+def fixed_width(type_: pa.DataType, numbers: np.ndarray[Any, Any], count: int) -> pa.Array:
+    """Return the first ``count`` numbers as a column without nulls, without a copy.
+
+    ``pa.array`` would import pandas, if installed: half a second and 40 MB at the first record.
     """
     return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(numbers)])
 
@@ -80,10 +115,10 @@ class BinaryColumn:
     """A string or binary array as loops read it.
 
     Attributes:
-        address: of the first byte of the data buffer.
-        offsets: where in it each value starts and ends, one more than there are rows.
+        address: the data buffer's.
+        offsets: one more than there are rows.
         valid: a byte a row, empty if no row is null.
-        owner: what keeps the memory alive.
+        owner: keeps the memory alive.
     """
 
     address: int
@@ -126,12 +161,11 @@ class BinaryColumn:
 class BinaryWriter:
     """An Arrow binary column under construction, as the buffers that a loop fills.
 
-    Its capacity is an upper bound. The allocator hands out address space, not memory, so what is not filled costs
-    nothing, and finish() gives it back.
+    The capacity is an upper bound: the unused rest is address space, not memory, and ``finish`` returns it.
     """
 
     def __init__(self, rows: int, capacity: int) -> None:
-        """Make room; a negative capacity means that the column is not wanted."""
+        """Allocate; a negative capacity means that the column is not wanted."""
         self._buffer = pa.allocate_buffer(max(capacity, 0), resizable=True)
         self.address = self._buffer.address if capacity >= 0 else -1
         self.offsets = np.zeros(rows + 1 if capacity >= 0 else 0, np.int64)
@@ -139,8 +173,13 @@ class BinaryWriter:
         self.valid.fill(1)
 
     def finish(self, count: int, *, large: bool = False, text: bool = False) -> pa.Array:
-        """Return the first ``count`` rows as binary, or as a string whose encoding the caller vouches for."""
-        self._buffer.resize(int(self.offsets[count]), shrink_to_fit=True)
+        """Return the first ``count`` rows as binary, or as text whose encoding the caller has checked.
+
+        The type is ``large_binary`` if asked for, and above 2 GiB.
+        """
+        size = int(self.offsets[count])
+        large |= size > MAX_BINARY
+        self._buffer.resize(size, shrink_to_fit=True)
         offsets = self.offsets[: count + 1] if large else self.offsets[: count + 1].astype(np.int32)
         plain, wide = (pa.string, pa.large_string) if text else (pa.binary, pa.large_binary)
         return pa.Array.from_buffers(

@@ -1,9 +1,8 @@
-"""Arrow IPC streams to columns and back, one stream a record.
+"""The codec of ``Arrow``: Arrow IPC streams, one a record.
 
-Who may produce writes these bytes, so nothing in them is believed: of each message the header is read here first. What
-is compressed is refused, since only its own word says how large it will be; so are dictionaries and types whose rows
-take no bytes, or that Python would look up by their names. What is left is a view into the record, as large as that,
-and Arrow validates it in full before anything looks at it.
+The bytes may come from any producer and are not trusted: the header of each message is checked here first. Refused are
+compressed buffers, of which only the stream knows the size, dictionaries, types whose rows take no bytes, and types
+that Python would look up by name. The rest is a view into the record, which Arrow validates in full.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ from sparkrelay.records.bad_record import BadRecord
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["arrow_to_columns", "columns_to_arrow"]
+    from sparkrelay.records.formats import Arrow
+
+__all__ = ["decode", "encode"]
 
 _SCHEMA, _BATCH = 1, 3
 _CONTINUATION: Final = 0xFFFFFFFF
 _END: Final = b"\xff\xff\xff\xff\0\0\0\0"
-#: A schema of more bytes is refused: the last ones are kept, to compare with.
+#: Bytes of a schema: the last ones are cached.
 _LONGEST_SCHEMA: Final = 1 << 16
 _MAX_DEPTH: Final = 16
 _PLAIN: Final = (
@@ -34,7 +35,7 @@ _PLAIN: Final = (
     pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_date, pa.types.is_time,
     pa.types.is_timestamp, pa.types.is_duration,
 )  # fmt: skip
-#: A value that is no stream, or none that is taken.
+#: Raised by damaged or refused streams.
 _DAMAGED: Final = (ValueError, struct.error, LookupError, OverflowError, OSError, TypeError, pa.ArrowException)
 
 
@@ -43,23 +44,14 @@ class _Group:
     """The batches of records that were written by one schema."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
-    #: Which record each batch is of.
+    #: The record of each batch.
     rows: list[int] = field(default_factory=list)
 
 
-def arrow_to_columns(
-    values: pa.Array, column: str | None, schema: pa.Schema
-) -> tuple[dict[str, pa.Array], list[BadRecord]]:
-    """Read a stream a value.
-
-    Args:
-        values: bytes; null gives nulls and is not bad.
-        column: the column that holds a value's rows as a list of structs; None: each value has one row.
-        schema: the wanted columns.
-
-    Returns:
-        The columns by name, and the bad records in order, which are null in all of them.
-    """
+def decode(values: pa.Array, form: Arrow, place: str, schema: pa.Schema) -> tuple[dict[str, pa.Array], list[BadRecord]]:
+    """Read a stream a value: of one row or, where the format has a column, of any number."""
+    del place
+    column = form.column
     wanted = schema if column is None else pa.schema(list(schema.field(column).type.value_type) if len(schema) else [])
     groups: dict[pa.Schema, _Group] = {}
     bad: dict[int, str] = {}
@@ -70,7 +62,7 @@ def arrow_to_columns(
         try:
             written, batches = _batches(value.as_py(), one_row=column is None)
         except _DAMAGED as error:
-            bad[row] = f"is no Arrow IPC stream that is taken: {error}"
+            bad[row] = f"is not a readable Arrow IPC stream: {error}"
             continue
         group = groups.setdefault(written, _Group())
         group.batches += batches
@@ -85,7 +77,7 @@ def arrow_to_columns(
             owners.append(rows)
     struct_type = pa.struct(list(wanted))
     together = pa.concat_arrays([*parts, pa.array([], struct_type)])
-    # Rows by their records, in the order in which they were in them.
+    # Rows in the order of their records.
     owner = np.concatenate([*owners, np.zeros(0, np.int64)])
     good = np.isin(owner, list(bad), invert=True) if bad else np.ones(len(owner), bool)
     order = np.flatnonzero(good)
@@ -111,16 +103,17 @@ def arrow_to_columns(
     return {column: lists.cast(schema.field(column).type)} if len(schema) else {}, records
 
 
-def columns_to_arrow(rows: pa.RecordBatch, column: str | None) -> pa.Array:
+def encode(rows: pa.RecordBatch, form: Arrow, left_out: pa.Array | None) -> pa.Array:
     """Write a stream a row: of all columns, or of the rows in a column that is a list of structs."""
-    if column is None:
+    del left_out
+    if form.column is None:
         batch = rows.replace_schema_metadata(None)
         bare = pa.schema([pa.field(one.name, one.type, one.nullable) for one in batch.schema])
         batch = pa.RecordBatch.from_arrays(batch.columns, schema=bare)
         head = bare.serialize().to_pybytes()
         written = [head + batch.slice(row, 1).serialize().to_pybytes() + _END for row in range(batch.num_rows)]
         return pa.array(written, pa.binary())
-    lists = rows.column(column)
+    lists = rows.column(form.column)
     bare = pa.schema([pa.field(one.name, one.type, one.nullable) for one in lists.type.value_type])
     head = bare.serialize().to_pybytes()
     written = []
@@ -136,7 +129,7 @@ def columns_to_arrow(rows: pa.RecordBatch, column: str | None) -> pa.Array:
 def _fitted(
     written: pa.Schema, group: _Group, wanted: pa.Schema, bad: dict[int, str]
 ) -> Iterator[tuple[pa.StructArray, np.ndarray]]:
-    """Yield the wanted fields of batches of one schema, and of which records they are; note those that do not fit."""
+    """Yield the wanted fields of batches of one schema, and the records of their rows; note those that do not fit."""
     if not group.batches:
         return
     counts = [batch.num_rows for batch in group.batches]
@@ -174,7 +167,7 @@ def _batches(value: bytes, *, one_row: bool) -> tuple[pa.Schema, list[pa.RecordB
     """Return the schema of a stream, and its batches.
 
     Raises:
-        one of ``_DAMAGED``: it is none, or has something that is not taken.
+        one of ``_DAMAGED``: it is damaged, or refused.
     """
     schema: pa.Schema | None = None
     batches: list[pa.RecordBatch] = []
@@ -183,7 +176,7 @@ def _batches(value: bytes, *, one_row: bool) -> tuple[pa.Schema, list[pa.RecordB
     while at < len(value):
         mark, size = struct.unpack_from("<Ii", value, at)
         if mark != _CONTINUATION:
-            raise ValueError("a message of it does not begin as one does")
+            raise ValueError("a message does not begin with 0xFFFFFFFF")
         if size == 0:
             at += 8
             break
@@ -204,9 +197,9 @@ def _batches(value: bytes, *, one_row: bool) -> tuple[pa.Schema, list[pa.RecordB
             if header.has(3):
                 raise ValueError("its buffers are compressed; write them uncompressed, Kafka compresses batches")
             rows += length
-            # A row has a bit at least; that a record's word is not taken for millions of them.
+            # A row takes a bit or more: a record cannot claim millions.
             if length < 0 or rows > len(value):
-                raise ValueError(f"a batch says that it has {length} rows")
+                raise ValueError(f"a batch claims to have {length} rows")
             if one_row and rows > 1:
                 raise ValueError(f"it has {rows} rows or more, not one; Arrow(..., column='rows') takes any number")
             batch = pa.ipc.read_record_batch(pa.py_buffer(value[at : end + body]), schema)
@@ -214,12 +207,12 @@ def _batches(value: bytes, *, one_row: bool) -> tuple[pa.Schema, list[pa.RecordB
             if batch.num_rows:
                 batches.append(batch)
         else:
-            raise ValueError("it has a message that is neither a schema nor a batch; dictionaries are not taken")
+            raise ValueError("it has a message that is neither a schema nor a batch; dictionaries are not supported")
         at = end + body
     if schema is None:
         raise ValueError("it is empty")
     if at < len(value):
-        raise ValueError(f"{len(value) - at} bytes are behind its end")
+        raise ValueError(f"{len(value) - at} bytes follow its end")
     if one_row and not rows:
         raise ValueError("it has no row")
     return schema, batches
@@ -230,11 +223,11 @@ def _schema(message: bytes) -> pa.Schema:
     """Return the schema in a message.
 
     Raises:
-        ValueError: it has a type that is not taken.
+        ValueError: it has a type that is not supported.
     """
     if len(message) > _LONGEST_SCHEMA:
         raise ValueError(f"its schema has {len(message)} bytes, more than {_LONGEST_SCHEMA}")
-    # Python would look for a class of that name.
+    # Python would look up a class by that name.
     if b"ARROW:extension" in message:
         raise ValueError("its schema has extension types")
     schema = pa.ipc.read_schema(pa.py_buffer(message)).remove_metadata()
@@ -257,11 +250,11 @@ def _check(kind: pa.DataType, path: str, depth: int) -> None:
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         _check(kind.value_type, f"{path}[]", depth + 1)
     elif not any(check(kind) for check in _PLAIN) and not (pa.types.is_fixed_size_binary(kind) and kind.byte_width):
-        raise ValueError(f"field {path[:80]!r} is {str(kind)[:80]}, which is not taken")
+        raise ValueError(f"field {path[:80]!r} is {str(kind)[:80]}, which is not supported")
 
 
 class _Table:
-    """A table of a flatbuffer: as much of it as headers of messages need. Whatever lies outside raises."""
+    """A table of a flatbuffer, as far as headers of messages need it. Reading outside of it raises."""
 
     def __init__(self, data: bytes, at: int | None = None) -> None:
         self._data = data
@@ -270,7 +263,7 @@ class _Table:
         self._size = self._read("<H", self._fields)
 
     def has(self, number: int) -> bool:
-        """Return whether a field is there."""
+        """Return whether a field is present."""
         return self._place(number) is not None
 
     def byte(self, number: int) -> int:
@@ -282,7 +275,7 @@ class _Table:
         return self._number("<q", number)
 
     def table(self, number: int) -> _Table:
-        """Return the table that a field points at."""
+        """Return the table that a field points to."""
         place = self._place(number)
         if place is None:
             raise ValueError("a message has no header")
@@ -300,5 +293,5 @@ class _Table:
 
     def _read(self, code: str, at: int) -> int:
         if at < 0:
-            raise ValueError("a message points in front of itself")
+            raise ValueError("a message points before its beginning")
         return int(struct.unpack_from(code, self._data, at)[0])

@@ -15,7 +15,7 @@ class BadRecord:
 
     Attributes:
         index: its row.
-        reason: what is wrong, for people; control characters of the quoted value are escaped.
+        reason: what is wrong; control characters of the quoted value are escaped.
     """
 
     index: int

@@ -1,15 +1,14 @@
-"""How many cells a record's lists may make: the items of each list times the columns that an item has.
+"""The bound of the cells that a record's lists may make: the items of each list times the columns of an item.
 
-An item may take a byte, or two, and still has a cell in each of its columns, with nulls or defaults: an array of 200 kB
-of Avro's nulls, of records of 100 fields, makes 200 MB of Arrow. So cells are counted before there is room for them,
-and a record that makes too many is a bad one, like any other: it is named, and can be set aside.
+An item may take a byte or two and still has a cell, null or default, in each of its columns: 200 kB of Avro's nulls in
+an array of records of 100 fields make 200 MB of Arrow. So cells are counted before they are allocated, and a record
+with too many is a bad record.
 
-The bound goes by the record alone, so that a record is bad in each try and on each instance. An honest record makes
-about a cell a byte, as most cells have something in them, one of sparse Protobuf messages some ten: with two of 100
-fields an item takes 6 bytes or more. A million more are free, 9 to 17 MB, as small records may be sparser. With this a
-record of a megabyte makes 300 MB at the very most.
+The bound depends on the record alone, so that it is bad in every attempt and on every instance. Ordinary records make
+about a cell a byte, sparse Protobuf messages some ten: with two of 100 fields an item takes 6 bytes or more. A million
+more are allowed, 9 to 17 MB, as small records may be sparser. So a record of a megabyte makes at most 300 MB.
 
-Refused: a bound for what a fetch makes. Whether a record is bad must not depend on its neighbours.
+Refused: a bound for a fetch. Whether a record is bad must not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ CELLS_A_BYTE: Final = 16
 
 @inline
 def cells_since(filled: Any, marks: Any, widths: Any) -> int:
-    """Return how many cells the items make that came to each level since the marks."""
+    """Return the cells of the items that were added to each level since the marks."""
     cells = 0
     for level in range(1, len(filled)):
         cells += (filled[level] - marks[level]) * widths[level]
@@ -39,29 +38,28 @@ def cells_since(filled: Any, marks: Any, widths: Any) -> int:
 
 
 def too_many(cells: int, size: int) -> str | None:
-    """Return why a record of so many bytes is bad; None if it is not."""
+    """Return why a record of this size is bad; None if it is not."""
     most = FREE_CELLS + CELLS_A_BYTE * size
     if cells <= most:
         return None
     return (
-        f"its lists make {cells} values, the nulls and defaults of fields that are not there included, and a record of "
-        f"{size} bytes may make {most}; read it by a schema with fewer fields in its lists, or have smaller records "
-        "written"
+        f"its lists make {cells} values, nulls and defaults of absent fields included, and a record of {size} bytes "
+        f"may make {most}; read it by a schema with fewer fields in its lists, or write smaller records"
     )
 
 
 def may_be_too_many(size: int, columns: int) -> bool:
-    """Return whether a record may make too many cells, if an item takes two bytes and has at most so many columns."""
+    """Return whether a record may make too many cells, if an item takes two bytes and has that many columns."""
     return size // 2 * columns > FREE_CELLS + CELLS_A_BYTE * size
 
 
 def width_of(kind: pa.DataType) -> int:
-    """Return how many columns an item of this type has; those of lists in it are not its own."""
+    """Return the number of columns of an item of this type, without those of lists in it."""
     return 1 + sum(width_of(one.type) for one in kind) if pa.types.is_struct(kind) else 1
 
 
 def widest(kinds: Iterable[pa.DataType]) -> int:
-    """Return how many columns the items of a list in some types have at most; 0 if there is no list."""
+    """Return the most columns of an item of any list in some types; 0 if there is no list."""
     most = 0
     for kind in kinds:
         inside = [kind.field(index).type for index in range(kind.num_fields)]

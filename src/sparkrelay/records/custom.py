@@ -1,4 +1,4 @@
-"""Values through a class of the user's, with everything that it returns looked at."""
+"""The codec of ``CustomFormat``: a user's class, with everything that it returns checked."""
 
 from __future__ import annotations
 
@@ -9,91 +9,72 @@ import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.bad_record import BadRecord
+from sparkrelay.records.row_order import bisect, put_back, write_others
 
 if TYPE_CHECKING:
     from sparkrelay.records.custom_format import CustomFormat
+    from sparkrelay.records.row_order import Rows
 
-__all__ = ["check_decode", "columns_to_custom", "custom_to_columns"]
+__all__ = ["check_decode", "decode", "encode"]
 
 _LONGEST_REASON: Final = 500
 
 
 class _UnfitError(Exception):
-    """What came back does not fit these values; it may fit fewer of them."""
+    """The result does not fit these values; fewer of them may be fine."""
 
 
-def custom_to_columns(
-    values: pa.Array, form: CustomFormat, schema: pa.Schema
+def decode(
+    values: pa.Array, form: CustomFormat, place: str, schema: pa.Schema
 ) -> tuple[dict[str, pa.Array], list[BadRecord]]:
-    """Read values.
-
-    Args:
-        values: bytes; null gives nulls, and ``decode`` does not see it.
-        form: an object of the user's class.
-        schema: the wanted columns.
-
-    Returns:
-        The columns by name, and the bad records in order, which are null in all of them.
+    """Read values; nulls are not passed to the user's ``decode``.
 
     Raises:
-        SerializationException: ``decode`` returns something else than it should, whatever the records are.
+        SerializationException: the user's ``decode`` returns something else than it should, whatever the records are.
     """
+    del place
     rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-    there = values.drop_null() if values.null_count else values
-    parts: list[pa.RecordBatch] = []
-    bad: list[BadRecord] = []
-    order = np.full(len(values), -1, np.int64)
-    known = 0
-    pending = [(0, len(there))] if len(there) else []
-    while pending:
-        start, count = pending.pop()
+    present = values.drop_null() if values.null_count else values
+    parts: list[tuple[Rows, pa.RecordBatch]] = []
+    reason = ""
+
+    def fits(low: int, high: int) -> bool:
+        nonlocal reason
         try:
-            part = _decoded(there.slice(start, count), form, schema)
+            parts.append((rows[low:high], _decoded(present.slice(low, high - low), form, schema)))
         except _UnfitError as error:
-            if count == 1:
-                bad.append(BadRecord(int(rows[start]), str(error)[:_LONGEST_REASON]))
-            else:
-                half = count // 2
-                pending += [(start + half, count - half), (start, half)]
-            continue
-        order[rows[start : start + count]] = known + np.arange(count)
-        parts.append(part)
-        known += count
-    if len(parts) == 1 and known == len(values):
-        return dict(zip(schema.names, parts[0].columns, strict=True)), bad
-    # Of values that are null, or bad, no row came back.
-    places = pa.array(order, mask=order < 0)
-    columns = {}
-    for index, field in enumerate(schema):
-        pieces = [part.column(index) for part in parts]
-        columns[field.name] = (pa.concat_arrays(pieces) if pieces else pa.nulls(0, field.type)).take(places)
-    return columns, bad
+            reason = str(error)[:_LONGEST_REASON]
+            return False
+        return True
+
+    bad = [BadRecord(int(rows[low]), reason) for low, _ in bisect(len(present), fits)]
+    return dict(zip(schema.names, put_back(parts, len(values), schema).columns, strict=True)), bad
 
 
 def check_decode(form: CustomFormat, schema: pa.Schema) -> None:
-    """Have no values decoded, to see that the columns are there.
+    """Decode no values, to see that the columns are there.
 
     Raises:
-        SerializationException: they are not, or ``decode`` fails.
+        SerializationException: a column is missing, or ``decode`` fails.
     """
     try:
         _decoded(pa.array([], pa.binary()), form, schema)
     except _UnfitError as error:
         raise SerializationException(
-            f"{error}, of an array without values; an instance asks for that to see the columns"
+            f"{error}, for an array without values; an instance decodes one to check the columns"
         ) from error
 
 
-def columns_to_custom(rows: pa.RecordBatch, form: CustomFormat) -> pa.Array:
+def encode(rows: pa.RecordBatch, form: CustomFormat, left_out: pa.Array | None) -> pa.Array:
     """Write rows as values.
 
-    Args:
-        rows: the columns.
-        form: an object of the user's class.
-
     Raises:
-        SerializationException: it raises, or returns something else than it should.
+        SerializationException: the user's ``encode`` raises, or returns something else than it should.
     """
+    return write_others(left_out, rows, lambda some: _encoded(some, form))
+
+
+def _encoded(rows: pa.RecordBatch, form: CustomFormat) -> pa.Array:
     name = f"{type(form).__name__}.encode()"
     try:
         values = form.encode(rows)
@@ -118,8 +99,8 @@ def _decoded(values: pa.Array, form: CustomFormat, schema: pa.Schema) -> pa.Reco
     """Return the wanted columns of values.
 
     Raises:
-        SerializationException: what came back is wrong whatever the values are.
-        _UnfitError: ``decode`` raised, or what came back does not go with these values.
+        SerializationException: the result is wrong, whatever the values are.
+        _UnfitError: ``decode`` raised, or the result does not fit these values.
     """
     name = f"{type(form).__name__}.decode()"
     try:

@@ -1,10 +1,10 @@
-"""A format of the user's own: a class that makes Arrow of bytes, and bytes of Arrow. Loads nothing heavy."""
+"""Formats of users: a class that turns bytes into Arrow, and Arrow into bytes. Loads nothing heavy."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.records.formats import Format
+from sparkrelay.records.format import Format
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,12 +15,12 @@ __all__ = ["CustomFormat"]
 class CustomFormat(Format):
     """A format of your own for values: subclass it.
 
-    The class reaches the workers as a UDF does: cloudpickle writes one of the main script as it is, one of a module by
-    its name. Records are never unpickled.
+    The class reaches the workers as a UDF does: cloudpickle ships a class of the main script by value, one of a module
+    by name. Records are never unpickled.
 
     Attributes:
-        schema: the columns that :meth:`decode` gives: a Spark DDL string, such as ``"user string, amount double"``, a
-            ``StructType`` or a ``pyarrow.Schema``. Needed for reading.
+        schema: the columns that :meth:`decode` returns: a Spark DDL string, such as ``"user string, amount double"``, a
+            ``StructType`` or a ``pyarrow.Schema``. Required for reading.
 
     Usage::
 
@@ -38,20 +38,23 @@ class CustomFormat(Format):
 
     __slots__ = ("__dict__",)
 
+    codec_module = "custom"
+    column_check = "all"
+
     schema: Any = None
 
     def decode(self, values: pa.BinaryArray) -> pa.RecordBatch:
         """Return the columns of records' values, one row a value.
 
-        Where it raises, or gives another number of rows, halves of the values are tried, down to single ones: those
-        that fail alone are the records that do not decode.
+        If it raises or returns a wrong number of rows, it is called again with halves of the values, down to single
+        ones: those that fail alone are the bad records.
 
         Args:
-            values: bytes, none null, of any number, and none when an instance is made. Tombstones do not come here.
+            values: bytes, without nulls (tombstones are left out). Empty when an instance is created.
 
         Returns:
             A ``RecordBatch``, ``Table`` or ``StructArray`` with the columns of ``schema``, which are cast to its types
-            where nothing is lost.
+            if the cast is lossless.
         """
         raise NotImplementedError(f"{type(self).__name__} has no decode(), so it cannot be read")
 
@@ -59,18 +62,18 @@ class CustomFormat(Format):
         """Return the values of rows, an array of binary or string; null is a tombstone.
 
         Args:
-            rows: the columns as they are, of any number of rows, and none when an instance is made.
+            rows: the columns to write. Without rows when an instance is created.
         """
         raise NotImplementedError(f"{type(self).__name__} has no encode(), so it cannot be written")
 
     @property
     def fingerprint(self) -> str:
-        """What the instances of an application must have in common: the class's name and what the object holds.
+        """What an application's instances must agree on: the class's name and the object's attributes.
 
-        The code of its methods is not looked at. Overwrite it where what it holds has no fixed text.
+        It does not cover the code of the methods. Override it if an attribute has no stable text.
         """
-        fields = getattr(self, "__dataclass_fields__", ())
-        held = {**vars(self), **{name: getattr(self, name) for name in fields}, "schema": self.schema}
+        declared = getattr(self, "__dataclass_fields__", ())
+        held = {**vars(self), **{name: getattr(self, name) for name in declared}, "schema": self.schema}
         words = (f"{name}={_text(held[name])}" for name in sorted(held) if held[name] is not None)
         return f"{type(self).__name__}({', '.join(words)})"
 

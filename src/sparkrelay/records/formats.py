@@ -1,7 +1,7 @@
-"""How a topic's keys and values are written: descriptions only, so that importing them loads nothing heavy.
+"""Formats of keys and values: descriptions only, importing them loads nothing heavy.
 
-A format says what the bytes are. Which Arrow code reads or writes them is decided where records flow (``typed``,
-``json.writer``, ``keys``); which Spark type a schema means is decided by the runtime, which alone knows Spark.
+A format declares what the bytes are and what pipelines may do with it. ``formatted`` loads the code that reads and
+writes them; the runtime, which alone knows Spark, derives Spark's types.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.avro.schema import AvroRecord, parse_schema, type_name
+from sparkrelay.records.format import Format
 from sparkrelay.records.json.schema import properties_of
 from sparkrelay.records.protobuf import schema as protobuf
 
@@ -36,11 +37,21 @@ __all__ = [
     "Uuid",
 ]
 
+_KEPT_TABLE: Final = (
+    "and tables find rows by key bytes. Read it with stream() and keep a table of it: "
+    'builder.stream(...).groupBy("id").agg(F.last("name"))'
+)
 
-class Format:
-    """What the bytes of keys or of values are. Use one of its subclasses."""
 
-    __slots__ = ()
+def _check_column(form: Any, given: str) -> None:
+    if form.column is not None and (not isinstance(form.column, str) or not form.column):
+        raise ValueError(f"{type(form).__name__}({given}): the column's name must be a non-empty string")
+
+
+def _check_fields(form: Any) -> None:
+    if isinstance(form.schema, str) and not form.schema.strip():
+        name = type(form).__name__
+        raise ValueError(f'{name}(""): name at least one field, such as {name}("user string, amount double")')
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +62,27 @@ class OneColumn(Format):
         column: the column's name; None means ``key`` or ``value``, by the place where the format stands.
     """
 
+    codec_module = "plain"
+    key_refusal = None
+    table_key_refusal: ClassVar[str | None] = None
+    has_fixed_bytes = True
+
     column: str | None = None
 
     def __post_init__(self) -> None:
-        if self.column is not None and (not isinstance(self.column, str) or not self.column):
-            raise ValueError(f"{type(self).__name__}({self.column!r}): the column's name must be a non-empty string")
+        _check_column(self, repr(self.column))
 
-    def column_name(self, place: str) -> str:
+    def only_column(self, place: str) -> str:
         """Return the column's name for a place, ``"key"`` or ``"value"``."""
         return self.column or place
+
+
+class _OtherKeyBytes(OneColumn):
+    """Formats whose bytes are not those that such a column has as the key of a repartition topic."""
+
+    __slots__ = ()
+
+    table_key_refusal = f"repartition topics hold keys of its type in other bytes, {_KEPT_TABLE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,40 +99,48 @@ class String(OneColumn):
         builder.stream("flights", key=String("carrier"), value=Json("origin string"))
     """
 
+    key_type = str
+
 
 @dataclass(frozen=True, slots=True)
 class Integer(OneColumn):
     """Four bytes, big endian, an int column: Kafka's IntegerSerializer."""
+
+    key_type = int
 
 
 @dataclass(frozen=True, slots=True)
 class Long(OneColumn):
     """Eight bytes, big endian, a bigint column: Kafka's LongSerializer."""
 
+    key_type = int
+
 
 @dataclass(frozen=True, slots=True)
-class Short(OneColumn):
+class Short(_OtherKeyBytes):
     """Two bytes, big endian, a smallint column: Kafka's ShortSerializer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Float(OneColumn):
+class Float(_OtherKeyBytes):
     """Four bytes, IEEE 754, big endian, a float column: Kafka's FloatSerializer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Double(OneColumn):
+class Double(_OtherKeyBytes):
     """Eight bytes, IEEE 754, big endian, a double column: Kafka's DoubleSerializer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Boolean(OneColumn):
+class Boolean(_OtherKeyBytes):
     """One byte, 0 or 1, a boolean column: Kafka's BooleanSerializer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uuid(OneColumn):
     """The text of a UUID, ``00112233-4455-6677-8899-aabbccddeeff``, a string column: Kafka's UUIDSerializer."""
+
+    key_type = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +150,20 @@ class Json(Format):
     Null fields are not written, neither at the top nor in structs; nulls in arrays and maps are.
 
     Attributes:
-        schema: a Spark DDL string, such as ``"user string, amount double"``, or a ``StructType``. Needed for reading.
-            For writing it must be None: the columns are written as they are.
+        schema: a Spark DDL string, such as ``"user string, amount double"``, or a ``StructType``. Required for
+            reading. Must be None for writing: the columns are written as they are.
     """
+
+    codec_module = "json.codec"
+    key_refusal = 'read it as String("key") and take it apart with F.from_json'
+    table_key_refusal = key_refusal
+    schema_is_for_reading = True
+    column_check = "each"
 
     schema: Any = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.schema, str) and not self.schema.strip():
-            raise ValueError('Json(""): name at least one field, such as Json("user string, amount double")')
+        _check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +171,12 @@ class Arrow(Format):
     """One Arrow IPC stream a record, uncompressed: what ``pyarrow.ipc.new_stream`` writes.
 
     ``Arrow(schema)`` has one row a record. ``Arrow(schema, column="rows")`` has any number, which are one column, an
-    array of structs; ``F.explode`` makes rows of it. Fields are found by their names and cast where nothing is lost; a
-    field that a record does not have is null, others are left out.
+    array of structs; ``F.explode`` turns it into rows. Fields are matched by name and cast if the cast is lossless;
+    missing fields are null, additional ones are ignored.
 
     Attributes:
         schema: the fields: a Spark DDL string, such as ``"user string, amount double"``, a ``StructType`` or a
-            ``pyarrow.Schema``. Needed for reading; for writing it must be None: columns are written as they are.
+            ``pyarrow.Schema``. Required for reading. Must be None for writing: columns are written as they are.
         column: name of the column that holds a record's rows.
 
     Usage::
@@ -148,36 +184,47 @@ class Arrow(Format):
         builder.stream("orders", value=Arrow("user string, amount double")).to("copies", value=Arrow())
     """
 
+    codec_module = "arrow_ipc"
+    schema_is_for_reading = True
+
     schema: Any = None
     column: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if isinstance(self.schema, str) and not self.schema.strip():
-            raise ValueError('Arrow(""): name at least one field, such as Arrow("user string, amount double")')
-        if self.column is not None and (not isinstance(self.column, str) or not self.column):
-            raise ValueError(f"Arrow(column={self.column!r}): the column's name must be a non-empty string")
+        _check_fields(self)
+        _check_column(self, f"column={self.column!r}")
         if hasattr(self.schema, "remove_metadata"):
             object.__setattr__(self, "schema", self.schema.remove_metadata())
+
+    def only_column(self, place: str) -> str | None:
+        """Return the name of the column that holds a record's rows, if any."""
+        del place
+        return self.column
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryFormat(Format):
-    """A format whose schema may be a schema registry's. Use one of its subclasses.
+    """A format whose schema may come from a schema registry. Use one of its subclasses.
 
     Attributes:
-        schema: the schema as text, or as what ``json.load`` makes of it; None: the registry's
-            (``schema.registry.url``), as it is when an instance is made.
-        subject: under which name the registry has the schema; by default ``<topic>-value`` or ``<topic>-key``, or what
+        schema: the schema as text, or as ``json.load`` returns it; None: the registry's (``schema.registry.url``) at
+            the time an instance is created.
+        subject: the schema's name in the registry; by default ``<topic>-value`` or ``<topic>-key``, or as
             ``value.subject.name.strategy`` says.
-        version: of the subject, where it is not to be the newest one: all instances of an application must have the
-            same columns, also one that is restarted alone after a version was added.
-        framed: True where records have Confluent's five bytes in front; by default where the schema is the registry's.
-        schema_id: its number in the registry; found out by the instance.
-        writers: the schemas that records were written by; found out by the instance.
+        version: version of the subject; None: the newest. Pin it if instances may restart one by one after a new
+            version was registered: all of them need the same columns.
+        framed: True if records begin with Confluent's five bytes; by default if the schema is the registry's.
+        schema_id: the schema's number in the registry; set by the instance.
+        writers: the schemas by which records were written; set by the instance.
     """
 
-    #: What the registry calls schemas of this kind.
+    #: The registry's name of this kind of schema.
     kind: ClassVar[str] = ""
+    #: Whether reading a record needs the schema by which it was written.
+    needs_writers: ClassVar[bool] = False
+    key_refusal = None
+    table_key_refusal = f"equal keys may have different bytes after a change of the schema, {_KEPT_TABLE}"
+    column_check = "all"
 
     schema: Any = None
     subject: str | None = field(default=None, kw_only=True)
@@ -190,25 +237,25 @@ class RegistryFormat(Format):
         name = type(self).__name__
         for what, given, kind in (("subject", self.subject, str), ("version", self.version, int)):
             if given is not None and (not isinstance(given, kind) or isinstance(given, bool) or not given):
-                raise ValueError(f"{name}({what}={given!r}): it must be a {kind.__name__} that is not empty")
+                raise ValueError(f"{name}({what}={given!r}): it must be a non-empty {kind.__name__}")
         if self.schema is None:
             if self.framed is False:
                 raise ValueError(
-                    f"{name}(framed=False) needs a schema: without the registry's bytes nothing says which"
+                    f"{name}(framed=False) needs a schema: records without the registry's bytes do not name theirs"
                 )
             return
         if self.version is not None:
             raise ValueError(
-                f"{name}(schema, version={self.version}): give one of them, the registry has the version's"
+                f"{name}(schema, version={self.version}): give one of them, the version's schema is the registry's"
             )
         if self.subject is not None and not self.is_framed:
-            raise ValueError(f"{name}(schema, subject={self.subject!r}) says where a registry has it: add framed=True")
+            raise ValueError(f"{name}(schema, subject={self.subject!r}) names a registry's subject: add framed=True")
         given = json.dumps(self.schema) if isinstance(self.schema, Mapping | list) else self.schema
         if not isinstance(given, str) or not given.strip():
             raise ValueError(f"{name}({self.schema!r}): the schema must be text, or a dict")
         try:
             self._check(given)
-            # Blank space says nothing, and instances must agree on the schema.
+            # Instances must agree on the schema, whatever its whitespace.
             text = json.dumps(json.loads(given), separators=(",", ":")) if given.strip()[0] in '{["' else given.strip()
         except SerializationException as error:
             raise ValueError(f"{name}(...): {error}") from error
@@ -216,7 +263,7 @@ class RegistryFormat(Format):
 
     @property
     def is_framed(self) -> bool:
-        """True where Confluent's five bytes are in front of a record."""
+        """True if records begin with Confluent's five bytes."""
         return self.schema is None if self.framed is None else self.framed
 
     @property
@@ -225,21 +272,33 @@ class RegistryFormat(Format):
         return str(self.schema)
 
     @property
+    def files(self) -> list[protobuf.ProtobufFile]:
+        """The files of a schema of several: the schema's own last, each after those that it imports."""
+        return []
+
+    @property
     def type_name(self) -> str:
-        """What the schema is called; empty while it is not known."""
+        """The name of the schema; empty until the schema is known."""
         raise NotImplementedError
 
     @property
     def is_record(self) -> bool:
         """True if the schema is a record's, whose fields are the columns."""
-        raise NotImplementedError
+        return True
 
-    def column_names(self, place: str) -> tuple[str, ...]:
-        """Return the columns' names for a place, ``"key"`` or ``"value"``; none while the schema is not known."""
+    def in_few_words(self) -> str:
+        """Return the format with the schema's name."""
+        return self.fingerprint if self.schema is None else f"{type(self).__name__}({self.type_name})"
+
+    def known_columns(self, place: str) -> tuple[str, ...]:
+        """Return the columns' names for a place, ``"key"`` or ``"value"``; none until the schema is known."""
+        return () if self.schema is None else self._columns(place)
+
+    def _columns(self, place: str) -> tuple[str, ...]:
         raise NotImplementedError
 
     def _check(self, text: str) -> None:
-        """Raise SerializationException for a text that is no schema."""
+        """Raise SerializationException for a text that is not a schema."""
         raise NotImplementedError
 
 
@@ -247,8 +306,8 @@ class RegistryFormat(Format):
 class Avro(RegistryFormat):
     """One Avro record a record.
 
-    ``Avro(schema)`` is the binary form alone, as ``BinaryMessageEncoder`` without a header writes it. ``Avro()`` takes
-    the newest schema of the topic from the registry (``schema.registry.url``) when an instance is made, and expects
+    ``Avro(schema)`` is the binary form alone, as ``BinaryMessageEncoder`` writes it without a header. ``Avro()`` takes
+    the newest schema of the topic from the registry (``schema.registry.url``) when an instance is created, and expects
     Confluent's five bytes in front of each record: KafkaAvroSerializer. Records that were written by other schemas are
     resolved to it by Avro's rules.
 
@@ -261,11 +320,14 @@ class Avro(RegistryFormat):
         orders.where("amount > 100").to("large", value=Avro(open("order.avsc").read()))
     """
 
-    kind: ClassVar[str] = "AVRO"
+    codec_module = "avro.codec"
+    kind = "AVRO"
+    needs_writers = True
+    has_fixed_bytes = True
 
     @property
     def type_name(self) -> str:
-        """What the schema is called: a record by its name; empty while it is not known."""
+        """The name of the record, or of another type; empty until the schema is known."""
         return "" if self.schema is None else type_name(parse_schema(self.schema))
 
     @property
@@ -273,10 +335,7 @@ class Avro(RegistryFormat):
         """True if the schema is a record's, whose fields are the columns."""
         return isinstance(parse_schema(self.schema), AvroRecord)
 
-    def column_names(self, place: str) -> tuple[str, ...]:
-        """Return the columns' names for a place, ``"key"`` or ``"value"``; none while the schema is not known."""
-        if self.schema is None:
-            return ()
+    def _columns(self, place: str) -> tuple[str, ...]:
         kind = parse_schema(self.schema)
         return tuple(field.name for field in kind.fields) if isinstance(kind, AvroRecord) else (place,)
 
@@ -286,37 +345,32 @@ class Avro(RegistryFormat):
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema(RegistryFormat):
-    """One JSON object a record, behind Confluent's five bytes: KafkaJsonSchemaSerializer.
+    """One JSON object a record, after Confluent's five bytes: KafkaJsonSchemaSerializer.
 
     ``JsonSchema()`` takes the columns from the registry's JSON Schema; ``JsonSchema(schema)`` reads and writes by that
-    one. Values are read as those of ``Json``, and not validated any further.
+    one. Values are read like those of ``Json``, and not validated any further.
 
     Usage::
 
         builder.stream("orders", value=JsonSchema()).to("copies", value=JsonSchema())
     """
 
-    kind: ClassVar[str] = "JSON"
+    codec_module = "json.registry_codec"
+    kind = "JSON"
 
     @property
     def is_framed(self) -> bool:
-        """True where Confluent's five bytes are in front of a record: always."""
+        """True: records always begin with Confluent's five bytes."""
         return True
 
     @property
     def type_name(self) -> str:
-        """What the schema is called: by its title; empty while it is not known."""
+        """The schema's title; empty until the schema is known."""
         return "" if self.schema is None else str(json.loads(self.schema).get("title", "object"))
 
-    @property
-    def is_record(self) -> bool:
-        """True: the schema is an object's, whose properties are the columns."""
-        return True
-
-    def column_names(self, place: str) -> tuple[str, ...]:
-        """Return the columns' names; none while the schema is not known."""
+    def _columns(self, place: str) -> tuple[str, ...]:
         del place
-        return () if self.schema is None else tuple(properties_of(self.schema))
+        return tuple(properties_of(self.schema))
 
     def _check(self, text: str) -> None:
         properties_of(text)
@@ -327,7 +381,7 @@ class Protobuf(RegistryFormat):
     """One Protobuf message a record; needs ``pip install 'sparkrelay[protobuf]'``.
 
     ``Protobuf(Order)`` with a class that ``protoc`` has generated is the message alone, as ``SerializeToString`` writes
-    it. ``Protobuf()`` takes the message from the registry and expects Confluent's five bytes and the message's place in
+    it. ``Protobuf()`` takes the message from the registry and expects Confluent's five bytes and the message's index in
     its file in front: KafkaProtobufSerializer. Columns have the types that Spark's ``from_protobuf`` gives them.
 
     Attributes:
@@ -340,7 +394,8 @@ class Protobuf(RegistryFormat):
         builder.stream("orders", value=Protobuf(Order)).select("id").to("ids", value=Protobuf(descriptors, "shop.Id"))
     """
 
-    kind: ClassVar[str] = "PROTOBUF"
+    codec_module = "protobuf.codec"
+    kind = "PROTOBUF"
 
     message: str | None = None
 
@@ -356,33 +411,27 @@ class Protobuf(RegistryFormat):
 
     @property
     def registered_text(self) -> str:
-        """The schema as the registry takes it."""
+        """The schema's own file."""
         return self.files[-1].text
 
     @property
     def files(self) -> list[protobuf.ProtobufFile]:
-        """The schema's own file, last, and those that it imports, each behind what it imports itself."""
+        """The files of the schema: its own last, each after those that it imports."""
         return protobuf.files_of(self.schema)
 
     @property
     def index(self) -> tuple[int, ...]:
-        """Where in its file the message is."""
+        """The message's place in its file."""
         return tuple(protobuf.message_index(self.schema, str(self.message)))
 
     @property
     def type_name(self) -> str:
-        """The message's full name; empty while it is not known."""
+        """The message's full name; empty until it is known."""
         return self.message or ""
 
-    @property
-    def is_record(self) -> bool:
-        """True: the message's fields are the columns."""
-        return True
-
-    def column_names(self, place: str) -> tuple[str, ...]:
-        """Return the columns' names; none while the schema is not known."""
+    def _columns(self, place: str) -> tuple[str, ...]:
         del place
-        return () if self.schema is None else protobuf.column_names(self.schema, str(self.message))
+        return protobuf.column_names(self.schema, str(self.message))
 
     def _check(self, text: str) -> None:
         protobuf.message_index(text, str(self.message))

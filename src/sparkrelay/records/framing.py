@@ -1,4 +1,4 @@
-"""Confluent's framing: a byte 0 and the number of a schema, four bytes big endian, in front of each value."""
+"""Confluent's framing: a byte 0 and the number of a schema, four bytes big endian, before each value."""
 
 from __future__ import annotations
 
@@ -11,30 +11,33 @@ import pyarrow as pa
 
 from sparkrelay.errors import UnknownSchemaException
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten, validity_bitmap
+from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.nested_columns import copy_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["PREFIX_BYTES", "UNFRAMED", "UNKNOWN_SECONDS", "WriterSchemas", "prefix", "schema_ids", "without_prefix"]
+__all__ = [
+    "PREFIX_BYTES", "UNFRAMED", "UNKNOWN_SECONDS", "WriterSchemas", "prefix", "schema_ids", "unframed",
+    "without_prefix",
+]  # fmt: skip
 
 PREFIX_BYTES: Final = 5
-#: Stand for the number of a schema: where a value has none in front, and where there is no value.
+#: Instead of a schema's number: of a value without one, and of null.
 UNFRAMED: Final = -1
 _NULL: Final = -2
-#: How long the registry is not asked again for a number that it did not have: a replica of it may lag behind.
+#: How long a number that the registry did not have is not asked for again: a replica of it may lag.
 UNKNOWN_SECONDS: Final = 300
-#: With so many of those no further number is asked for. Records can name any, and each costs a question.
+#: With that many of them no other number is asked for: records can name any, and each costs a request.
 _MOST_UNKNOWN: Final = 256
 _MOST_NAMED: Final = 64
 
 
 class WriterSchemas:
-    """The schemas by which records of a topic were written, as far as they are known, by number.
+    """The known schemas by which records of a topic were written, by number.
 
-    The driver's can ask for more. What goes to workers is a copy of what there is: it cannot ask, and has nothing to
-    ask with. Nor has it a clock: the driver forgets what the registry did not have (:meth:`forget`), and then sends
-    another copy.
+    The driver can ask for more. Workers get a copy, which cannot ask and has no clock: the driver forgets what the
+    registry did not have (:meth:`forget`), and sends another copy.
     """
 
     def __init__(
@@ -44,11 +47,11 @@ class WriterSchemas:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take what is known; None stands for a number that the registry does not have."""
+        """Take the known schemas; None stands for a number that the registry does not have."""
         self._known = dict(known)
         self._ask = ask
         self._clock = clock
-        #: When numbers are forgotten that the registry did not have.
+        #: When to forget numbers that the registry did not have.
         self._until: dict[int, float] = {}
         self._version = 0
         self._lock = threading.Lock()
@@ -57,7 +60,7 @@ class WriterSchemas:
         return WriterSchemas, (self.known(),)
 
     def known(self) -> dict[int, str | None]:
-        """Return a copy of what is known."""
+        """Return a copy of the known schemas."""
         with self._lock:
             return dict(self._known)
 
@@ -66,11 +69,11 @@ class WriterSchemas:
 
     @property
     def version(self) -> int:
-        """A number that grows whenever something has come to be known, or is forgotten."""
+        """A number that grows whenever a schema is learned or forgotten."""
         return self._version
 
     def learn(self, numbers: Iterable[int]) -> None:
-        """Ask for schemas that are not known.
+        """Ask for unknown schemas.
 
         Raises:
             SchemaRegistryException: the registry does not answer.
@@ -87,7 +90,7 @@ class WriterSchemas:
                         self._until[number] = self._clock() + UNKNOWN_SECONDS
 
     def forget(self) -> None:
-        """Forget the numbers that the registry did not have a while ago, so that they may be asked for again."""
+        """Forget the numbers that the registry did not have some minutes ago, so that they are asked for again."""
         with self._lock:
             now = self._clock()
             for number in [number for number, until in self._until.items() if until <= now]:
@@ -98,22 +101,22 @@ class WriterSchemas:
         """Check that all schemas are known, or known not to exist.
 
         Raises:
-            UnknownSchemaException: one is not; the driver can ask for it.
+            UnknownSchemaException: one is unknown; the driver can ask for it.
         """
         unknown = [number for number in numbers if number not in self._known]
         if unknown and sum(text is None for text in self._known.values()) < _MOST_UNKNOWN:
             named = ",".join(map(str, unknown[:_MOST_NAMED]))
             raise UnknownSchemaException(
-                f"records were written by schemas that are yet to be fetched from the registry: {named}",
+                f"records were written by schemas that must be fetched from the registry first: {named}",
                 schema_ids=named,
             )
 
     def get(self, number: int) -> str | None:
-        """Return a schema; None if the registry has none of this number, or is not asked for it."""
+        """Return a schema; None if the registry does not have it, or is not asked for it."""
         return self._known.get(number)
 
     def why_unknown(self, number: int) -> str:
-        """Return why there is no schema, and when the registry is asked again."""
+        """Return why a schema is unknown, and when the registry is asked again."""
         minutes = UNKNOWN_SECONDS // 60
         if number in self._known:
             return (
@@ -127,12 +130,12 @@ class WriterSchemas:
 
 
 def prefix(number: int) -> bytes:
-    """Return what is in front of a value."""
+    """Return the bytes before a value."""
     return b"\0" + number.to_bytes(4, "big")
 
 
 def schema_ids(values: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the number of each value's schema; UNFRAMED where it begins with none, less where it is null."""
+    """Return the number of each value's schema; UNFRAMED if it has none, a lower number if it is null."""
     column = BinaryColumn.of(flatten(values))
     rows = len(column.offsets) - 1
     numbers = np.full(rows, UNFRAMED, np.int64)
@@ -151,12 +154,19 @@ def schema_ids(values: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     return numbers
 
 
-def without_prefix(values: pa.Array, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
-    """Return what is behind the numbers of schemas, as :func:`schema_ids` has found them; null where there is none.
+def unframed(numbers: np.ndarray[Any, np.dtype[np.int64]], bare: str) -> list[BadRecord]:
+    """Return the values without a schema's number; ``bare`` is the format that would read them."""
+    reason = f"it does not begin with the number of a schema, a byte 0 and four more; without them it is {bare}"
+    return [BadRecord(int(row), reason) for row in np.flatnonzero(numbers == UNFRAMED)]
 
-    (``pyarrow.compute.binary_slice`` fails on values that are shorter than what is cut off, pyarrow 26.)
+
+def without_prefix(values: pa.Array, bare: str) -> tuple[pa.Array, list[BadRecord]]:
+    """Return what follows the numbers of schemas, null where there is none, and the values without a number.
+
+    (``pyarrow.compute.binary_slice`` fails on values that are shorter than the prefix, pyarrow 26.)
     """
-    column = BinaryColumn.of(flatten(values))
+    values = flatten(values)
+    numbers, column = schema_ids(values), BinaryColumn.of(values)
     framed = numbers >= 0
     starts = column.address + column.offsets[:-1] + PREFIX_BYTES
     lengths = np.where(framed, np.diff(column.offsets) - PREFIX_BYTES, 0)
@@ -164,5 +174,5 @@ def without_prefix(values: pa.Array, numbers: np.ndarray[Any, np.dtype[np.int64]
     np.cumsum(lengths, out=offsets[1:])
     data = pa.allocate_buffer(int(offsets[-1]))
     copy_texts(starts, lengths, data.address)
-    validity = validity_bitmap(framed.view(np.uint8))
-    return pa.Array.from_buffers(pa.large_binary(), len(lengths), [validity, pa.py_buffer(offsets), data])
+    buffers = [validity_bitmap(framed.view(np.uint8)), pa.py_buffer(offsets), data]
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers), unframed(numbers, bare)

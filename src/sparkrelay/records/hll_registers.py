@@ -1,4 +1,4 @@
-"""Which register of a HyperLogLog sketch each value goes to, and what it is worth there (Flajolet et al., 2007)."""
+"""The register of a HyperLogLog sketch for each value, and its rank (Flajolet et al., 2007)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["registers_of"]
 
 _BITS = 64
-# FNV-1a with 64 bits, and the last steps of MurmurHash3; as signed numbers, which wrap.
+# FNV-1a of 64 bits and the last steps of MurmurHash3, as signed numbers, which wrap.
 _START = 0xCBF29CE484222325 - (1 << 64)
 _PRIME = 0x100000001B3
 _MIX_1 = 0xFF51AFD7ED558CCD - (1 << 64)
@@ -25,11 +25,9 @@ _LOW_31 = 0x7FFFFFFF
 
 
 def registers_of(values: pa.Array, bits: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the register of each value, one of ``2 ** bits``, and the place of its first set bit behind, from 1 on.
+    """Return the register of each value, one of ``2 ** bits``, and the place of the hash's next set bit, from 1 on.
 
-    Args:
-        values: bytes, none null; equal ones go to one place, for ever: sketches are kept.
-        bits: of the hash that choose the register.
+    Values are bytes, none null. Sketches are stored: the hash must never change.
     """
     column = BinaryColumn.of(values)
     registers, ranks = np.empty(len(values), np.int64), np.empty(len(values), np.uint8)

@@ -1,4 +1,4 @@
-"""Where numba keeps compiled loops, and whether those of this release are there. Looks at files only, without numba."""
+"""Whether numba's cache has the compiled loops of this release. Looks at files only, without numba."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PYTHON: Final = f"py{sys.version_info.major}{sys.version_info.minor}"
 
 
 def cache_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """Return the folders in which numba may keep loops of ours."""
+    """Return the folders in which numba may cache the loops."""
     if given := environ.get("NUMBA_CACHE_DIR"):
         return [Path(given)]
     cache = Path(environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
@@ -26,12 +26,7 @@ def cache_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
 
 
 def compiled(folders: Iterable[Path] | None = None, sources: Path = _SOURCES) -> bool:
-    """Return whether there are loops, and none is older than its source.
-
-    Args:
-        folders: where to look; by default :func:`cache_folders`.
-        sources: the folder of the modules with loops.
-    """
+    """Return whether the folders, by default :func:`cache_folders`, hold loops, none older than its source."""
     written = {path.stem: path.stat().st_mtime for path in sources.rglob("*.py")}
     kept: dict[str, float] = {}
     for folder in cache_folders() if folders is None else folders:

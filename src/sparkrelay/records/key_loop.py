@@ -1,7 +1,7 @@
 """The compiled loops that write and read tuples, row by row over a small table that describes the columns.
 
-A list is one column of such a table, however deep it is: its elements have a table, and a turn, of their own. So the
-loops need no recursion.
+A list is one column of such a table, however deep: its elements have their own table, and their own call. So the loops
+need no recursion.
 """
 
 # ruff: noqa: PLR0917 - numba kernels take positional arguments
@@ -24,19 +24,18 @@ from sparkrelay.records._native import (
 
 __all__ = ["BYTES", "DECIMAL", "FIELDS", "FIXED", "LIST", "STRUCT", "read_tuples", "write_tuples"]
 
-# Kinds of columns. A struct stands in front of its fields.
+# Kinds of columns. A struct precedes its fields.
 FIXED: Final = 0
 BYTES: Final = 1
 STRUCT: Final = 2
 DECIMAL: Final = 3
 LIST: Final = 4
 
-# Fields of a column's description: kind, tag, width (of a struct: its number of fields), addresses of data, offsets
-# and validity (0: no nulls), and how many descriptions belong to a struct.
+# A column's description: kind, tag, width (of a struct: its number of fields), addresses of data, offsets and validity
+# (0: no nulls), and the number of descriptions inside a struct.
 #
-# Of a list to write: offsets of its elements instead of the width; data are the elements as they are written, offsets
-# are those of their bytes. Of a list to read: addresses of the counts of elements, of where these begin and where they
-# end.
+# A list to write has the offsets of its elements as width, their bytes as data and the offsets of these. A list to read
+# has the addresses of the counts of elements, of their starts and of their ends.
 FIELDS: Final = 7
 _KIND: Final = 0
 _TAG: Final = 1
@@ -90,7 +89,7 @@ def _write_escaped(position: int, source: int, size: int) -> int:
 
 @kernel("void(int64[:, ::1], int64, boolean, int64, int64[::1])")
 def write_tuples(leaves: Any, rows: int, versioned: bool, target: int, offsets: Any) -> None:
-    """Write one tuple a row; the caller has made room for the largest outcome. Elements of lists have no version."""
+    """Write one tuple a row; the caller has allocated the upper bound. Elements of lists have no version."""
     position = target
     count = len(leaves)
     for row in range(rows):
@@ -144,16 +143,10 @@ def _set_null(leaves: Any, index: int, row: int) -> None:
 
 @kernel("void(int64[:, ::1], int64[::1], int64[::1], int64[::1], int64, uint8[::1], int64[::1])")
 def read_tuples(leaves: Any, counts: Any, starts: Any, ends: Any, address: int, valid: Any, state: Any) -> None:
-    """Read tuples into columns, or the elements of lists, list after list; the caller has made room for all.
+    """Read tuples, or with ``counts`` the elements of lists, into columns; the caller has allocated them.
 
-    Args:
-        leaves: the columns.
-        counts: of each list's elements; empty for tuples.
-        starts: where each tuple, or list, begins behind ``address``.
-        ends: where it ends.
-        address: as said.
-        valid: a byte a tuple, empty if none is null.
-        state: gets an error (0: none), and the tuple or list where it is.
+    ``starts`` and ``ends`` are relative to ``address``. ``valid`` is a byte a tuple, empty if none is null. ``state``
+    gets an error (0: none) and its tuple or list.
     """
     columns = len(leaves)
     are_lists = len(counts) > 0

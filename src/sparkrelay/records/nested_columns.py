@@ -1,7 +1,7 @@
-"""Columns in columns, as the loops of Avro and Protobuf fill them: every list has a level, whose rows are its items.
+"""Nested columns, as the loops of Avro and Protobuf fill them: every list has a level, whose rows are its items.
 
-A loop writes numbers of eight bytes (decimals of sixteen), a byte of validity each, and where texts are; Arrow arrays
-are made of that, and the texts are copied once their sum is known.
+A loop writes numbers of eight bytes (decimals of sixteen), a byte of validity each, and the addresses of texts, which
+are copied once their total size is known.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.records._native import copy, kernel, load8
-from sparkrelay.records.arrow_buffers import validity_bitmap
+from sparkrelay.records.arrow_buffers import array_of_numbers, validity_bitmap
 
-__all__ = ["Buffers", "Node", "NodeTree", "array_of", "batch_of", "buffers_of", "copy_texts"]
+__all__ = ["Buffers", "Node", "NodeTree", "batch_of", "buffers_of", "copy_texts"]
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -25,40 +25,31 @@ _FEW_ENTRIES: Final = 32
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A column, or one inside a column.
-
-    Attributes:
-        type: what it is read to.
-        column: its number.
-        level: what its rows are: 0 for the records.
-        inner: of a struct its fields; of a list its items; of a map its keys and its values.
-        items: of a list or a map: the level of its items.
-        is_uuid: a string's bytes are 16, to be written as a UUID.
-    """
+    """A column, or one inside a column."""
 
     type: pa.DataType
     column: int
+    #: 0: its rows are the records.
     level: int
+    #: A struct's fields; a list's items; a map's keys and values.
     inner: list[Node] = field(default_factory=list)
+    #: The level of the items of a list or a map.
     items: int = 0
+    #: A string of 16 bytes, to be written as a UUID.
     is_uuid: bool = False
 
 
 class NodeTree:
-    """All columns.
-
-    Attributes:
-        columns: those inside others too, by their number.
-        levels: how many levels there are.
-    """
+    """All columns."""
 
     def __init__(self) -> None:
+        #: By number, with those inside others.
         self.columns: list[Node] = []
         self.levels = 1
 
     @property
     def widths(self) -> Numbers:
-        """How many columns each level has."""
+        """The number of columns of each level."""
         return np.bincount([node.level for node in self.columns], minlength=self.levels).astype(np.int64)
 
     def add(self, type_: pa.DataType, level: int = 0) -> Node:
@@ -77,26 +68,26 @@ class NodeTree:
 
 @dataclass(slots=True)
 class Buffers:
-    """What a loop fills for one column; None: it has no such thing."""
+    """The buffers that a loop fills for one column."""
 
     valid: np.ndarray[Any, np.dtype[np.uint8]]
     data: Numbers | None = None
     lengths: Numbers | None = None
 
     def cut(self, count: int) -> None:
-        """Forget what damaged records left behind the last item."""
+        """Drop what damaged records left after the last item."""
         self.valid = self.valid[:count]
         if self.lengths is not None:
             self.lengths = self.lengths[:count]
 
     @property
     def addresses(self) -> list[int]:
-        """Of validity, data and lengths; 0: there is none."""
+        """The addresses of validity, data and lengths; 0: it has none."""
         return [0 if one is None else int(one.ctypes.data) for one in (self.valid, self.data, self.lengths)]
 
 
 def buffers_of(node: Node, count: int) -> Buffers:
-    """Return room for a column's rows, all of which are null."""
+    """Return buffers for a column's rows, all of them null."""
     valid, kind = np.zeros(count, np.uint8), node.type
     if pa.types.is_struct(kind):
         return Buffers(valid)
@@ -109,23 +100,15 @@ def buffers_of(node: Node, count: int) -> Buffers:
 
 
 def batch_of(roots: dict[str, Node], schema: pa.Schema, buffers: list[Buffers], sizes: Numbers) -> pa.RecordBatch:
-    """Return the columns that a loop has filled.
-
-    Args:
-        roots: the columns by name.
-        schema: of the batch.
-        buffers: of all columns, by number.
-        sizes: how many rows each level has.
-    """
+    """Return the columns that a loop has filled: ``buffers`` by column number, ``sizes`` the rows of each level."""
     if not len(schema):
         nothing = pa.StructArray.from_buffers(pa.struct([]), int(sizes[0]), [None])
         return pa.RecordBatch.from_struct_array(nothing)
-    arrays = [array_of(roots[one.name], buffers, sizes) for one in schema]
+    arrays = [_array_of(roots[one.name], buffers, sizes) for one in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def array_of(node: Node, buffers: list[Buffers], sizes: Numbers) -> pa.Array:
-    """Return the Arrow array of a column."""
+def _array_of(node: Node, buffers: list[Buffers], sizes: Numbers) -> pa.Array:
     own, kind, count = buffers[node.column], node.type, int(sizes[node.level])
     validity = validity_bitmap(own.valid)
     if own.lengths is not None:
@@ -133,7 +116,7 @@ def array_of(node: Node, buffers: list[Buffers], sizes: Numbers) -> pa.Array:
         np.cumsum(own.lengths, out=offsets[1:])
         if own.data is not None:
             return _texts(node, own, validity, offsets)
-    inner = [array_of(one, buffers, sizes) for one in node.inner]
+    inner = [_array_of(one, buffers, sizes) for one in node.inner]
     if pa.types.is_struct(kind):
         return pa.Array.from_buffers(kind, count, [validity], children=inner)
     if own.lengths is not None:
@@ -146,22 +129,16 @@ def array_of(node: Node, buffers: list[Buffers], sizes: Numbers) -> pa.Array:
         places = pa.py_buffer(offsets.astype(np.int32))
         return pa.Array.from_buffers(kind, count, [validity, places], children=inner)
     assert own.data is not None
-    if pa.types.is_boolean(kind):
-        data: np.ndarray[Any, Any] = np.packbits(own.data.astype(bool), bitorder="little")
-    elif pa.types.is_floating(kind):
-        data = own.data.view(np.float64)
-        if pa.types.is_float32(kind):
-            with np.errstate(over="ignore"):
-                data = data.astype(np.float32)
-    else:
-        data = own.data.astype(np.int32) if kind.bit_width == 32 else own.data
-    return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(data)])
+    if pa.types.is_decimal(kind):
+        return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(own.data)])
+    data = own.data.view(np.float64) if pa.types.is_floating(kind) else own.data
+    return array_of_numbers(kind, data[:count], validity)
 
 
 def _kept_entries(
     own: Buffers, keys: pa.Array, counts: Numbers, offsets: Numbers
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which entries of maps stay: of those with one key the last, as in Java's maps, and so in ``from_avro``."""
+    """Return which entries of maps are kept: the last one of a key, as in Java's maps and ``from_avro``."""
     keep = np.ones(int(offsets[-1]), np.uint8)
     _mark_repeated(own.data, own.lengths, counts, keep)
     for row in np.flatnonzero(counts > _FEW_ENTRIES).tolist():

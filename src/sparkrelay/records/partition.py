@@ -1,6 +1,6 @@
-"""Which partition a record goes to: murmur2 of its key bytes, as Java's producer chooses.
+"""The partition of a record: murmur2 of its key bytes, as Java's producer chooses.
 
-Topics written by Java and by us are then co-partitioned. (librdkafka's own default, crc32, differs.)
+So topics are co-partitioned with those written by Java. (librdkafka's default, crc32, differs.)
 """
 
 from __future__ import annotations
@@ -23,12 +23,7 @@ _SEED = 0x9747B28C
 
 
 def murmur2_partitions(keys: pa.Array, partitions: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return the partition of each key; -1 for a null key.
-
-    Args:
-        keys: strings or bytes.
-        partitions: how many the topic has, at least 1.
-    """
+    """Return the partition of each key, strings or bytes; -1 for a null key."""
     if partitions < 1:
         raise ValueError(f"partitions={partitions}; a topic has at least 1")
     column = BinaryColumn.of(keys)
@@ -38,10 +33,10 @@ def murmur2_partitions(keys: pa.Array, partitions: int) -> np.ndarray[Any, np.dt
 
 
 def split_by_partition(partitions: np.ndarray[Any, Any], n: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
-    """Return for each of ``n`` partitions the rows that belong to it, in their order.
+    """Return the rows of each of ``n`` partitions, in their order.
 
     Raises:
-        ValueError: a row's partition is not within ``[0, n)``; rows without a key need a partition first.
+        ValueError: a partition is not in ``[0, n)``; rows without a key need one first.
     """
     rows = np.empty(len(partitions), np.int64)
     ends = np.zeros(n + 1, np.int64)

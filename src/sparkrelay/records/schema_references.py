@@ -1,8 +1,7 @@
-"""Schemas that refer to other schemas of a registry, made whole: one text that has all in it. Pure.
+"""Schemas of a registry with the schemas that they refer to, as one text. Pure.
 
-A registry's schema names others, each by the name by which it is referred to: an Avro type's full name, the URI of a
-JSON Schema's ``$ref``, the path of a Protobuf ``import``. Readers and writers here, and the workers, know no registry,
-so what is referred to is put in.
+References are an Avro type's full name, the URI of a JSON Schema's ``$ref``, or the path of a Protobuf ``import``.
+Readers, writers and workers know no registry, so the referenced schemas are included.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ if TYPE_CHECKING:
 __all__ = ["whole_schema"]
 
 _MAX_DEPTH: Final = 64
-#: What schemas may grow to: each that is referred to may be large, and referred to several times.
+#: Bytes of a whole schema: a large one may be referred to several times.
 _LONGEST: Final = 16 << 20
 _NAMED: Final = ("record", "enum", "fixed", "error")
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
 def whole_schema(kind: str, text: str, referred: Mapping[str, str]) -> str:
-    """Return a schema with those put in that it refers to.
+    """Return a schema with the schemas that it refers to.
 
     Args:
         kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
-        text: the schema, of ``PROTOBUF`` a serialized file in base64.
-        referred: name -> schema, of those that it refers to and of those that they refer to, the last ones first.
+        text: the schema; for ``PROTOBUF`` a serialized file in base64.
+        referred: name -> schema, of all direct and indirect references, the indirect ones first.
 
     Returns:
-        The schema; of ``PROTOBUF`` a serialized set of files in base64, its own last.
+        The schema; for ``PROTOBUF`` a serialized set of files in base64, its own last.
 
     Raises:
         SerializationException: one of them cannot be read.
@@ -53,7 +52,7 @@ def _parsed(text: str, name: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        # Avro's primitives may stand there without quotes.
+        # Avro's primitives may have no quotes.
         if text.strip() in _PRIMITIVES:
             return text.strip()
         raise SerializationException(f"schema {printable(name)!r} of the registry is not JSON: {error}") from error
@@ -62,22 +61,22 @@ def _parsed(text: str, name: str) -> Any:
 def _short(schema: Any) -> str:
     text = json.dumps(schema, separators=(",", ":"))
     if len(text) > _LONGEST:
-        raise SerializationException(f"the schema has {len(text)} bytes with all that it refers to")
+        raise SerializationException(f"the schema has {len(text)} bytes with its references, more than {_LONGEST}")
     return text
 
 
 class _Avro:
-    """Puts each type in where it is first named."""
+    """Replaces the first use of each name by the type's declaration."""
 
     def __init__(self, referred: Mapping[str, Any]) -> None:
-        #: Full name -> what declares it, and the namespace around that.
+        #: Full name -> declaration, and the namespace around it.
         self._known: dict[str, tuple[dict[str, Any], str]] = {}
         self._put_in: set[str] = set()
         for schema in referred.values():
             self._collect(schema, "", 0)
 
     def whole(self, schema: Any) -> Any:
-        """Return a schema that names nothing which it does not declare before."""
+        """Return a schema that declares each type before it names it."""
         return self._type(schema, "", 0)
 
     def _collect(self, schema: Any, namespace: str, depth: int) -> None:
@@ -125,7 +124,7 @@ class _Avro:
         if name in _PRIMITIVES:
             return name
         full = name if "." in name or not namespace else f"{namespace}.{name}"
-        # As Avro has it, a name without a namespace may be one in none.
+        # By Avro's rules a name without a namespace may be in none.
         full = full if full in self._known or full in self._put_in else name
         if full in self._put_in or full not in self._known:
             return full if full in self._put_in else name
@@ -147,7 +146,7 @@ def _fields(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _whole_json(schema: Any, referred: Mapping[str, Any]) -> Any:
-    """Put what is referred to into ``$defs``, under its name, and have references point there."""
+    """Add the referenced schemas to ``$defs`` by name, and point references there."""
     if not isinstance(schema, dict):
         return schema
     made = _rewritten(schema, "", referred, 0)
@@ -176,7 +175,7 @@ def _rewritten(schema: Any, own: str, referred: Mapping[str, Any], depth: int) -
 
 
 def _named(name: str, referred: Mapping[str, Any]) -> str | None:
-    """Return which of the schemas a reference means: by its name, or by its own ``$id``."""
+    """Return the name of the referenced schema, found by its name or its ``$id``."""
     if name in referred:
         return name
     if unquote(name) in referred:
@@ -193,16 +192,14 @@ def _file_set(file: str, referred: Mapping[str, str]) -> str:
         for name, its in referred.items():
             one = files.file.add()
             one.ParseFromString(base64.b64decode(its, validate=True))
-            # A registry does not know a file by the path by which others import it.
+            # The registry's own name of a file is not the path by which others import it.
             one.name = name
         files.file.add().ParseFromString(base64.b64decode(file, validate=True))
     except (DecodeError, binascii.Error, ValueError) as error:
-        raise SerializationException(
-            f"a Protobuf schema of the registry is not a serialized file, though one was asked for: {error}"
-        ) from error
+        raise SerializationException(f"a Protobuf schema of the registry is not a serialized file: {error}") from error
     return base64.b64encode(files.SerializeToString(deterministic=True)).decode("ascii")
 
 
 def _check_depth(depth: int) -> None:
     if depth > _MAX_DEPTH:
-        raise SerializationException(f"the schema is deeper than {_MAX_DEPTH} levels with all that it refers to")
+        raise SerializationException(f"the schema, with its references, is nested deeper than {_MAX_DEPTH} levels")

@@ -1,7 +1,7 @@
 """ISO-8601 dates and timestamps: text to numbers and back, in compiled loops.
 
-Arrow's own casts refuse a column in which some texts have a zone and some have not, which JSON from several producers
-does have. Text without a zone means UTC: a stream is read on many machines and must not depend on where they stand.
+Arrow's own casts refuse a column in which only some texts have a zone, as in JSON from several producers. Text without
+a zone is UTC: a stream is read on many machines and must not depend on their zones.
 """
 
 # ruff: noqa: PLR0917 - numba kernels take positional arguments
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["parse_dates", "parse_one", "parse_timestamps", "write_date", "write_timestamp"]
 
 _MICROS_A_DAY = 86_400_000_000
-#: So far from 1970 a timestamp has its microseconds in 64 bits.
+#: Days from 1970 whose microseconds fit in 64 bits.
 _MOST_DAYS = 106_751_990
 
 
@@ -32,7 +32,7 @@ def parse_timestamps(
     Years beyond four digits, and those before the year 0, have a sign, as :func:`write_date` writes them.
 
     Returns:
-        Microseconds since 1970 in UTC, and for each row whether it could be read (a null could).
+        Microseconds since 1970 in UTC, and whether each row is readable (nulls are).
     """
     micros, readable = np.zeros(rows, np.int64), np.ones(rows, np.uint8)
     _parse(texts.address, texts.offsets, texts.valid, zone_allowed, False, micros, readable)
@@ -45,7 +45,7 @@ def parse_dates(
     """Read ``2013-01-01``.
 
     Returns:
-        Days since 1970, and for each row whether it could be read (a null could).
+        Days since 1970, and whether each row is readable (nulls are).
     """
     days, readable = np.zeros(rows, np.int64), np.ones(rows, np.uint8)
     _parse(texts.address, texts.offsets, texts.valid, False, True, days, readable)
@@ -98,7 +98,7 @@ def _civil_from_days(days: int) -> tuple[int, int, int]:
 
 @inline
 def _zone(position: int, end: int) -> int:
-    """Return the minutes that a zone is ahead of UTC; 10,000 if it is none."""
+    """Return the minutes that a zone is ahead of UTC; 10,000 if it is not a zone."""
     sign = load8(position)
     if sign in (90, 122):
         return 0 if position + 1 == end else 10_000
@@ -119,7 +119,7 @@ def _zone(position: int, end: int) -> int:
 
 @inline
 def parse_one(position: int, end: int, zone_allowed: bool, date_only: bool) -> tuple[bool, int]:
-    """Read one text; returns whether it could be read, and microseconds or, of a date, days since 1970."""
+    """Read one text; returns whether it is readable, and microseconds or, of a date, days since 1970."""
     sign, width = 1, 4
     if position < end and load8(position) in (43, 45):
         sign = 44 - load8(position)
@@ -211,7 +211,7 @@ def write_date(position: int, days: int) -> int:
 
 @inline
 def write_timestamp(position: int, micros: int, zoned: bool) -> int:
-    """Write ``2013-01-01T05:00:00.123Z``, at most 28 bytes; what is below a millisecond is cut off."""
+    """Write ``2013-01-01T05:00:00.123Z``, at most 28 bytes, truncated to milliseconds."""
     days = micros // _MICROS_A_DAY
     rest = (micros - days * _MICROS_A_DAY) // 1000
     position = write_date(position, days)

@@ -2,12 +2,12 @@
 
     version 0x01, then per column a tag and its content; a struct is a tag followed by its fields
 
-A list is written in one piece. The elements of all rows are one array, which is written as columns are; a row's list is
-the bytes between its first and its last element. A map is a list of keys and values. So there is a turn of the loops
-for each level of lists, and none for each row.
+The elements of all rows of a list are one array, which is written like columns; a row's list is the bytes from its
+first to its last element. A map is a list of keys and values. So the loops run once for each level of lists, not for
+each row.
 
-Refused: Arrow's own IPC format a row (hundreds of bytes each), JSON (slow, not exact), lists without their size (all
-would have to be read twice to know how many elements there are).
+Refused: Arrow's own IPC format a row (hundreds of bytes each), JSON (slow, not exact), lists without their size (they
+would have to be read twice to count their elements).
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records._native import over_rows
 from sparkrelay.records.arrow_buffers import (
+    MAX_BINARY,
     NO_BYTES,
     BinaryColumn,
     BinaryWriter,
+    array_of_numbers,
     flatten,
+    numbers_of,
     validity_bitmap,
     validity_bytes,
 )
@@ -41,12 +45,10 @@ from sparkrelay.records.key_loop import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["MAX_BINARY", "MAX_DEPTH", "read_columns", "write_columns"]
+__all__ = ["MAX_DEPTH", "read_columns", "write_columns"]
 
 #: Levels of lists and maps within each other.
 MAX_DEPTH: Final = 16
-#: Bytes of an Arrow array with offsets of 32 bits; also the elements of all its lists.
-MAX_BINARY: Final = (1 << 31) - 1
 #: A struct's number of fields is written as one byte.
 _MOST_FIELDS: Final = 255
 #: Of a list, at most: its tag, the count of its elements and their size.
@@ -59,7 +61,7 @@ _READ_ERRORS: Final = (
     "does not start with tuple version 1",
     "ends too early",
     "has a column of another type",
-    "has bytes behind the last column",
+    "has bytes after the last column",
     "has a list with an impossible size",
 )
 
@@ -91,16 +93,16 @@ def write_columns(arrays: Sequence[pa.Array], *, lists: bool, normal: bool) -> p
 
     Args:
         arrays: the columns.
-        lists: take lists and maps too, whose bytes do not sort as they do.
+        lists: accept lists and maps, whose bytes do not sort.
         normal: write ``-0.0`` as ``0.0`` and all NaNs as one.
 
     Raises:
         SerializationException: a column has a type that tuples cannot have.
     """
-    writer, capacity = _Written(lists=lists, normal=normal, depth=0).tuples(arrays)
+    writer = _Written(lists=lists, normal=normal, depth=0).tuples(arrays)
     if len(arrays) == 1 and arrays[0].null_count:
         writer.valid[:] = validity_bytes(arrays[0])
-    return writer.finish(len(arrays[0]), large=capacity > MAX_BINARY)
+    return writer.finish(len(arrays[0]))
 
 
 def read_columns(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
@@ -128,8 +130,8 @@ def read_columns(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
         ) from None
 
 
-class _Misfit(Exception):  # noqa: N818 - it says what the bytes are, and never leaves this module
-    """Bytes are not what the schema writes; ``row`` is that of the lists, or values, that are read together."""
+class _Misfit(Exception):  # noqa: N818 - never leaves this module
+    """Bytes are not what the schema writes; ``row`` is that of the lists or values that are read together."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -142,7 +144,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _tag(kind: pa.DataType, *, lists: bool = True) -> tuple[int, int]:
-    """Return the tag of a type and the size of its content; 0 means variable."""
+    """Return the tag of a type and the size of its content (0: variable)."""
     if pa.types.is_timestamp(kind) and kind.tz is None:
         return _TAG_TIMESTAMP_NTZ, 8
     for test, tag, width in _TAGS:
@@ -156,7 +158,7 @@ def _tag(kind: pa.DataType, *, lists: bool = True) -> tuple[int, int]:
 
 
 class _Written:
-    """Columns as the write loop takes them: its table, and what keeps the memory alive that this names."""
+    """The write loop's table of columns, and the owners of the memory in it."""
 
     def __init__(self, *, lists: bool, normal: bool, depth: int) -> None:
         self._lists = lists
@@ -165,19 +167,16 @@ class _Written:
         self._leaves: list[list[int]] = []
         self._owners: list[Any] = []
 
-    def tuples(self, arrays: Sequence[pa.Array]) -> tuple[BinaryWriter, int]:
-        """Return columns as they are written, and the bytes that this could have taken at most."""
+    def tuples(self, arrays: Sequence[pa.Array]) -> BinaryWriter:
+        """Write columns, a tuple a row."""
         rows, versioned = len(arrays[0]), self._depth == 0
-        capacity = rows * versioned + sum(map(self._add, arrays))
-        writer = BinaryWriter(rows, capacity)
+        writer = BinaryWriter(rows, rows * versioned + sum(map(self._add, arrays)))
         leaves = np.array(self._leaves, np.int64).reshape(-1, FIELDS)
-        if rows:
-            # Without any it was asked whether the types can be written: that needs no loop.
-            write_tuples(leaves, rows, versioned, writer.address, writer.offsets)
-        return writer, capacity
+        over_rows(rows, write_tuples, leaves, rows, versioned, writer.address, writer.offsets)
+        return writer
 
     def _add(self, array: pa.Array) -> int:
-        """Describe a column; returns the bytes that it can take at most."""
+        """Add a column to the table; returns its most bytes."""
         kind, rows = array.type, len(array)
         valid = validity_bytes(array)
         self._owners += (array, valid)
@@ -210,20 +209,20 @@ class _Written:
 
     def _add_list(self, array: pa.Array, valid_address: int) -> int:
         if self._depth == MAX_DEPTH:
-            raise SerializationException(f"arrays and maps within each other are nested deeper than {MAX_DEPTH} levels")
+            raise SerializationException(f"arrays and maps are nested deeper than {MAX_DEPTH} levels")
         rows, is_map = len(array), pa.types.is_map(array.type)
-        # (Without rows Java writes no offsets.) Those of a slice point into the elements of the whole.
+        # Without rows Java writes no offsets; those of a slice point into the whole child.
         ends = np.array(array.offsets if rows else [0], np.int64)
         first, last = int(ends[0]), int(ends[-1])
         elements = array.values.slice(first, last - first)
         columns = [flatten(elements.field(index)) for index in range(2)] if is_map else [flatten(elements)]
         inside = _Written(lists=True, normal=self._normal, depth=self._depth + 1)
-        written, _ = inside.tuples(columns)
+        written = inside.tuples(columns)
         ends -= first
         bytes_ends = written.offsets[ends]
         size = int(bytes_ends[-1])
         if size > MAX_BINARY and int(np.diff(bytes_ends).max()) > MAX_BINARY:
-            raise SerializationException(f"an array or a map takes more than the {MAX_BINARY} bytes that it can have")
+            raise SerializationException(f"an array or a map takes more than {MAX_BINARY} bytes")
         self._owners += (ends, written, bytes_ends)
         addresses = ends.ctypes.data, written.address, bytes_ends.ctypes.data, valid_address
         self._leaves.append([LIST, _TAG_MAP if is_map else _TAG_LIST, *addresses, 0])
@@ -231,24 +230,18 @@ class _Written:
 
 
 def _ordered(array: pa.Array, *, normal: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return integers that sort as the values do, as signed numbers of the width that they are written with."""
+    """Return signed integers that sort as the values do, and fit their width."""
     kind = array.type
-    if pa.types.is_timestamp(kind):
-        array = array.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64())
-    elif pa.types.is_date32(kind):
-        array = array.view(pa.int32())
-    elif pa.types.is_boolean(kind):
-        array = array.cast(pa.int8())
-    elif pa.types.is_floating(kind):
-        numbers = np.asarray(array.fill_null(0))
-        if normal:
-            numbers = numbers + 0.0  # turns -0.0 into 0.0
-            numbers[np.isnan(numbers)] = np.nan
-        bits = numbers.view(np.int32 if kind == pa.float32() else np.int64).astype(np.int64)
-        limit = (1 << 31) - 1 if kind == pa.float32() else (1 << 63) - 1
-        # Negative floats sort backwards as integers: flip all bits but the sign.
-        return np.where(bits < 0, bits ^ limit, bits)
-    return np.asarray(array.fill_null(0)).astype(np.int64)
+    if not pa.types.is_floating(kind):
+        return numbers_of(array)
+    numbers = np.asarray(array.fill_null(0))
+    if normal:
+        numbers = numbers + 0.0  # turns -0.0 into 0.0
+        numbers[np.isnan(numbers)] = np.nan
+    bits = numbers.view(np.int32 if kind == pa.float32() else np.int64).astype(np.int64)
+    limit = (1 << 31) - 1 if kind == pa.float32() else (1 << 63) - 1
+    # Negative floats sort backwards as integers: flip all bits but the sign.
+    return np.where(bits < 0, bits ^ limit, bits)
 
 
 def _unordered(numbers: np.ndarray[Any, Any], kind: pa.DataType) -> np.ndarray[Any, Any]:
@@ -270,7 +263,7 @@ class _Output:
     """A column that the read loop fills."""
 
     def __init__(self, kind: pa.DataType, rows: int, size: int) -> None:
-        """Make room for so many rows; ``size`` is that of all their bytes."""
+        """Allocate rows; ``size`` is that of all their bytes."""
         self._kind = kind
         self._children: list[_Output] = []
         self._writer: BinaryWriter | None = None
@@ -305,7 +298,7 @@ class _Output:
             yield from inner
 
     def finish(self, rows: int) -> pa.Array:
-        """Return the column; raises _Misfit where its lists hold something else than their elements."""
+        """Return the column; raises _Misfit if bytes of its lists are not their elements."""
         kind = self._kind
         validity = validity_bitmap(self._valid)
         if pa.types.is_struct(kind):
@@ -314,23 +307,14 @@ class _Output:
         if self._lists:
             return self._finish_lists(rows, validity)
         if self._writer:
-            large = int(self._writer.offsets[rows]) > MAX_BINARY
             try:
-                return self._writer.finish(rows, large=large).cast(kind)
+                return self._writer.finish(rows).cast(kind)
             except pa.ArrowInvalid as error:
                 raise SerializationException(f"a key column is not UTF-8 text: {error}; read it as binary") from error
         if self._width == 16:
             return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(self._values)])
-        if pa.types.is_boolean(kind):
-            bits = pa.py_buffer(np.packbits(self._values.astype(bool), bitorder="little"))
-            return pa.Array.from_buffers(kind, rows, [validity, bits])
-        if pa.types.is_floating(kind):
-            return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(_unordered(self._values, kind))])
-        numbers = self._values if self._width == 8 else self._values.astype(f"=i{self._width}")
-        if pa.types.is_timestamp(kind):
-            micros = pa.Array.from_buffers(pa.timestamp("us", kind.tz), rows, [validity, pa.py_buffer(numbers)])
-            return micros.cast(kind, safe=False)
-        return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(numbers)])
+        numbers = _unordered(self._values, kind) if pa.types.is_floating(kind) else self._values
+        return array_of_numbers(kind, numbers, validity)
 
     def _finish_lists(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
         kind = self._kind
@@ -361,5 +345,5 @@ class _Output:
 
 
 def _table(outputs: Sequence[_Output]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return what the read loop is given of columns."""
+    """Return the read loop's table of columns."""
     return np.array([leaf for output in outputs for leaf in output.leaves()], np.int64).reshape(-1, FIELDS)

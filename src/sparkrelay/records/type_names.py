@@ -1,6 +1,6 @@
-"""Spark's names of types: Arrow types as the JSON that Spark writes of a schema, and back.
+"""Arrow types to Spark's JSON of types, and back.
 
-Only types that rows of stores have. Nothing that such a JSON names is imported, as Spark does with types of users.
+Only the types of rows in stores. Unlike Spark with user-defined types, nothing that the JSON names is imported.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 
 
 def type_json(kind: pa.DataType) -> Any:
-    """Return the JSON of a type, as ``DataType.jsonValue`` has it.
+    """Return the JSON of a type, as ``DataType.jsonValue`` does.
 
     Raises:
-        ValueError: it is no type of Spark's that a store may hold.
+        ValueError: Spark has no such type, or stores do not.
     """
     if pa.types.is_struct(kind):
         return {"type": "struct", "fields": fields_json(kind)}
@@ -57,7 +57,7 @@ def type_json(kind: pa.DataType) -> Any:
 
 
 def fields_json(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
-    """Return the JSON of columns, as that of a ``StructType`` has them."""
+    """Return the JSON of columns, as in that of a ``StructType``."""
     return [
         {"name": field.name, "type": type_json(field.type), "nullable": field.nullable, "metadata": {}}
         for field in fields
@@ -65,18 +65,12 @@ def fields_json(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
 
 
 def type_of(said: Any) -> pa.DataType:
-    """Return the type that some JSON is of.
-
-    Raises:
-        ValueError: it is of none that is known here.
-        TypeError: as above.
-        LookupError: as above.
-    """
+    """Return the type of a JSON; raises ValueError, TypeError or LookupError if it is not one of a known type."""
     if isinstance(said, str):
         if match := _DECIMAL.fullmatch(said):
             return pa.decimal128(int(match[1]), int(match[2]))
         if said not in _PLAIN:
-            raise ValueError(f"no type is called {said!r}")
+            raise ValueError(f"unknown type {said!r}")
         return _PLAIN[said]
     if said["type"] == "struct":
         return pa.struct(fields_of(said["fields"]))
@@ -85,9 +79,9 @@ def type_of(said: Any) -> pa.DataType:
         return pa.map_(pa.field("key", type_of(said["keyType"]), nullable=False), item)
     if said["type"] == "array":
         return pa.list_(pa.field("element", type_of(said["elementType"]), nullable=said["containsNull"]))
-    raise ValueError(f"no type is called {said['type']!r}")
+    raise ValueError(f"unknown type {said['type']!r}")
 
 
 def fields_of(said: Any) -> list[pa.Field]:
-    """Return the columns that some JSON is of; raises as :func:`type_of` does."""
+    """Return the columns of a JSON; raises as :func:`type_of`."""
     return [pa.field(one["name"], type_of(one["type"]), nullable=one["nullable"]) for one in said]

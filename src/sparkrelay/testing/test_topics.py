@@ -15,11 +15,9 @@ from pyspark.sql.types import StructType
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.batches.columns import HEADERS_TYPE
 from sparkrelay.records.batches.encode import encode
-from sparkrelay.records.custom_format import CustomFormat
-from sparkrelay.records.formats import Arrow, Json, OneColumn, Raw, RegistryFormat
+from sparkrelay.records.formats import Arrow, Json, Raw, RegistryFormat
 from sparkrelay.records.formatted import columns_to_format, declared_schema, format_to_columns
 from sparkrelay.records.partition import murmur2_partitions
-from sparkrelay.records.typed import PLAIN_TYPES, plain_to_column
 from sparkrelay.runtime.compile.schemas import arrow_schema, format_fields
 from sparkrelay.types import TopicPartition
 
@@ -212,49 +210,41 @@ def _encoded(format_: Format, value: Any, place: str) -> bytes | None:
     if isinstance(format_, Json):
         return json.dumps(value, default=_json).encode()
     try:
-        data: bytes = columns_to_format(_row(format_, value, place), format_)[0].as_py()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, AttributeError, SerializationException) as error:
-        form = "by the schema" if isinstance(format_, RegistryFormat) else f"as {format_}"
-        raise TypeError(f"{value!r} cannot be written {form}: {error}") from error
+        schema = _schema(format_, place)
+        row = {schema.names[0]: value} if _is_one_value(format_, place) else value
+        if isinstance(format_, RegistryFormat):
+            if unknown := [name for name in row if name not in schema.names]:
+                raise TypeError(f"{unknown[0]!r} is not a field of the schema")
+            # Absent fields take the schema's defaults.
+            schema = pa.schema([field for field in schema if field.name in row])
+        data: bytes = columns_to_format(pa.RecordBatch.from_pylist([row], schema), format_)[0].as_py()
+    except (pa.ArrowException, AttributeError, TypeError, OverflowError, SerializationException) as error:
+        raise TypeError(f"{value!r} cannot be written as {format_.in_few_words()}: {error}") from error
     return data
 
 
-def _row(format_: Format, value: Any, place: str) -> pa.RecordBatch:
-    if isinstance(format_, RegistryFormat):
-        row = value if format_.is_record else {place: value}
-        declared = declared_schema(format_, place)
-        if unknown := [name for name in row if name not in declared.names]:
-            raise TypeError(f"{value!r} has {unknown[0]!r}, which is not a field of the schema")
-        return pa.RecordBatch.from_pylist([row], pa.schema([field for field in declared if field.name in row]))
-    if isinstance(format_, Arrow | CustomFormat):
-        given = arrow_schema(StructType(format_fields(format_, place, place)))
-        row = {format_.column: value} if isinstance(format_, Arrow) and format_.column is not None else value
-        return pa.RecordBatch.from_pylist([row], given)
-    assert isinstance(format_, OneColumn), format_
-    return pa.RecordBatch.from_arrays([pa.array([value], PLAIN_TYPES[type(format_)])], ["value"])
+def _schema(format_: Format, place: str) -> pa.Schema:
+    declared = declared_schema(format_, place)
+    return arrow_schema(StructType(format_fields(format_, place, place))) if declared is None else declared
+
+
+def _is_one_value(format_: Format, place: str) -> bool:
+    """Return whether the value of a record is the one column's, and not a row."""
+    is_record = not isinstance(format_, RegistryFormat) or format_.is_record
+    return not is_record or format_.only_column(place) is not None
 
 
 def _decoded(format_: Format, data: bytes | None, place: str) -> Any:
-    if data is None or isinstance(format_, Raw):
-        return data
+    if data is None:
+        return None
     if isinstance(format_, Json):
         return json.loads(data)
     if isinstance(format_, Arrow) and format_.schema is None:
         rows = pa.ipc.open_stream(data).read_all().to_pylist()
         return rows if format_.column is not None else rows[0]
-    array = pa.array([data], pa.binary())
-    if isinstance(format_, OneColumn):
-        column, bad = plain_to_column(array, type(format_))
-        if bad:
-            raise SerializationException(f"a record's {place} {bad[0].reason}")
-        return column[0].as_py()
-    record = not isinstance(format_, RegistryFormat) or format_.is_record
-    if isinstance(format_, RegistryFormat):
-        schema = declared_schema(format_, place)
-    else:
-        schema = arrow_schema(StructType(format_fields(format_, place, place)))
-    columns, bad = format_to_columns(array, format_, place, schema)
+    schema = _schema(format_, place)
+    columns, bad = format_to_columns(pa.array([data], pa.binary()), format_, place, schema)
     if bad:
-        raise SerializationException(f"a record's {place} cannot be decoded: {bad[0].reason}")
+        raise SerializationException(f"a record's {place} does not decode: {bad[0].reason}")
     row = {name: column[0].as_py() for name, column in columns.items()}
-    return row if record else row[place]
+    return row[schema.names[0]] if _is_one_value(format_, place) else row

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.custom_format import CustomFormat
-from sparkrelay.records.formats import Arrow, Boolean, Double, Float, Format, Json, RegistryFormat, Short
+from sparkrelay.records.format import Format
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.calls.stored_tables import keep_newest, key_of
 from sparkrelay.topology.global_table import GlobalKTable
@@ -221,48 +220,35 @@ def _topics(topics: Any, call_site: CallSite) -> tuple[str, ...]:
 
 
 def _key_format(method: str, key: Any, call_site: CallSite) -> Format | None:
-    if isinstance(key, Short | Float | Double | Boolean) and method != "stream":
+    form = _format(method, "key", key, call_site)
+    refusal = None if form is None else form.key_refusal if method == "stream" else form.table_key_refusal
+    if refusal is not None:
         raise TopologyException(
-            f"{call_site}: key={type(key).__name__}(...) of {method}() is not there: other topics have keys of such a "
-            "column in bytes of our own, and a table goes by bytes. Read it with stream(), and keep a table of it: "
-            'builder.stream(...).groupBy("id").agg(F.last("name"))'
+            f"{call_site}: key={type(form).__name__}(...) of {method}() is not supported: {refusal}"
         )
-    if isinstance(key, RegistryFormat) and method != "stream":
-        raise TopologyException(
-            f"{call_site}: key={type(key).__name__}(...) of {method}() is not there: equal keys may have different "
-            "bytes, as schemas change, and a table goes by bytes. Read it with stream(), and keep a table of it: "
-            'builder.stream(...).groupBy("id").agg(F.last("name"))'
-        )
-    if isinstance(key, Arrow | CustomFormat):
-        raise TopologyException(
-            f"{call_site}: key={type(key).__name__}(...) of {method}() is not there: equal keys may have different "
-            'bytes. Read it as Raw("key"), and take it apart with a pandas_udf'
-        )
-    if isinstance(key, Json):
-        raise TopologyException(
-            f'{call_site}: key=Json(...) of {method}() is not there yet; read it as String("key") and take it apart '
-            "with F.from_json"
-        )
-    return _format(method, "key", key, call_site)
+    return form
 
 
 def _value_format(method: str, value: Any, call_site: CallSite) -> Format | None:
-    if isinstance(value, Json | Arrow) and value.schema is None:
-        kind = type(value).__name__
+    form = _format(method, "value", value, call_site)
+    if form is not None and form.schema_is_for_reading and form.schema is None:
+        kind = type(form).__name__
         raise TopologyException(
             f'{call_site}: value={kind}() of {method}() needs a schema, such as {kind}("user string, amount double")'
         )
-    return _format(method, "value", value, call_site)
+    return form
 
 
 def _format(method: str, place: str, form: Any, call_site: CallSite) -> Format | None:
-    if isinstance(form, CustomFormat) and " at 0x" in form.fingerprint:
-        raise TopologyException(
-            f"{call_site}: {place}={form.fingerprint} of {method}() holds an object without a text of its own, and "
-            "the instances of an application must agree on their formats; give "
-            f"{type(form).__name__} a property fingerprint"
-        )
-    if form is None or isinstance(form, Format):
+    if form is None:
+        return None
+    if isinstance(form, Format):
+        if " at 0x" in form.fingerprint:
+            raise TopologyException(
+                f"{call_site}: {place}={form.fingerprint} of {method}() holds an object whose text is not stable, and "
+                f"the instances of an application must agree on their formats; give {type(form).__name__} a property "
+                "fingerprint"
+            )
         return form
     hint = " (an instance, with parentheses)" if isinstance(form, type) else ""
     raise TopologyException(

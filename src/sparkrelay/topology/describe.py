@@ -5,11 +5,9 @@ Steps that several legs share stand once. There are no line numbers, so that a d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.records.custom_format import CustomFormat
-from sparkrelay.records.formats import RegistryFormat
 from sparkrelay.topology.calls.stateful_steps import TableJoin
 from sparkrelay.topology.structure import Lookup
 
@@ -116,31 +114,11 @@ def _quoted(lines: list[str]) -> str:
 
 def format_text(form: Format | None) -> str | None:
     """Return a format as it is written, ``String("carrier")``."""
-    if form is None:
-        return None
-    if isinstance(form, CustomFormat):
-        return form.fingerprint
-    words = []
-    for declared in fields(cast("Any", form)):
-        name, argument = declared.name, getattr(form, declared.name)
-        if not declared.compare:
-            continue
-        if declared.kw_only:
-            words += [] if argument is None else [f"{name}={argument!r}"]
-        elif isinstance(argument, str):
-            words.append('"' + " ".join(argument.split()) + '"')
-        elif argument is not None:
-            # A StructType; its own short form is stable, which repr() of other objects may not be. Or Arrow's schema.
-            text = argument.simpleString() if hasattr(argument, "simpleString") else repr(argument)
-            words.append(" ".join(text.split()))
-    return f"{type(form).__name__}({', '.join(words)})"
+    return None if form is None else form.fingerprint
 
 
 def _short_text(form: Format | None) -> str | None:
-    """Return a format in a few words: schemas have pages."""
-    if isinstance(form, RegistryFormat) and form.schema is not None:
-        return f"{type(form).__name__}({form.type_name})"
-    return format_text(form)
+    return None if form is None else form.in_few_words()
 
 
 def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.records.custom_format import CustomFormat
-from sparkrelay.records.formats import Arrow, Json, OneColumn, RegistryFormat
 from sparkrelay.topology.columns import column_path, expression_path, is_star, output_name
 from sparkrelay.topology.nodes import (
     AggregationNode,
@@ -24,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["known_names"]
 
-#: The first word of each field of a DDL schema, at its top level.
-_FIELD: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))[\s:]")
 #: Steps that leave every column there.
 _KEEPING: Final = frozenset({"where", "filter", "dropna", "fillna", "withWatermark", "join"})
 
@@ -47,30 +42,8 @@ def known_names(node: AnyNode | None) -> frozenset[str]:
             return known_names(node.parent)
 
 
-def _of_format(format_: Format | None, place: str) -> frozenset[str]:
-    if isinstance(format_, OneColumn):
-        return frozenset({format_.column_name(place)})
-    if isinstance(format_, RegistryFormat):
-        return frozenset(format_.column_names(place))
-    if isinstance(format_, Arrow) and format_.column is not None:
-        return frozenset({format_.column})
-    schema = format_.schema if isinstance(format_, Json | Arrow | CustomFormat) else None
-    if isinstance(schema, str):
-        found = (_FIELD.match(field) for field in _top_level(schema))
-        return frozenset((field[1] or field[2]).replace("``", "`") for field in found if field is not None)
-    return frozenset(getattr(schema, "names", ()))
-
-
-def _top_level(schema: str) -> list[str]:
-    """Split a DDL schema at its commas, those of nested types left out."""
-    fields, depth = [""], 0
-    for sign in schema:
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(sign, 0)
-        if sign == "," and depth == 0:
-            fields.append("")
-        else:
-            fields[-1] += sign
-    return fields
+def _of_format(form: Format | None, place: str) -> frozenset[str]:
+    return frozenset() if form is None else frozenset(form.known_columns(place))
 
 
 def _after(step: Step, before: frozenset[str]) -> frozenset[str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.records.formats import Integer, Long, Raw, String, Uuid
 from sparkrelay.topology.columns import Path, column_path, expression_path, is_star, output_name, parse_path
 
 if TYPE_CHECKING:
@@ -27,9 +26,6 @@ _KEY: Final = "key"
 _PARTITION: Final = "partition"
 #: Behind it stands a number: which column of the key.
 _COLUMN: Final = "column "
-#: Formats whose column and bytes are one to one. A JSON object is not: its fields may come in any order.
-#: Nor have others, smallints say, the bytes that such a column has as the key of a repartition topic.
-_ONE_TO_ONE: Final = (Raw, String, Integer, Long, Uuid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +65,11 @@ class Lineage:
         prefix: Path = ("kafka",)
         if key is None and value is None:
             prefix = ()
-        elif isinstance(key, _ONE_TO_ONE):
-            held.add(((key.column_name("key"),), _KEY))
+        elif key is not None and key.table_key_refusal is None:
+            held.add(((*key.known_columns("key"),), _KEY))
         named = tuple(path[0] for path, _ in held)
         held |= {((*prefix, "key"), _KEY), ((*prefix, "partition"), _PARTITION)}
-        numbers, texts = isinstance(key, Integer | Long), isinstance(key, String | Uuid)
-        type_ = int if numbers else str if texts else bytes
+        type_ = bytes if key is None else key.key_type
         return cls(frozenset(held), (frozenset({_KEY}), frozenset({_PARTITION})), named or ("key",), type_)
 
     @classmethod

@@ -111,7 +111,7 @@ def test_a_row_that_cannot_be_written_is_named(spark):
 @pytest.mark.parametrize(
     ("form", "reason"),
     [
-        (csv(schema=None)(), r'Csv\(\) of a stream needs a schema, schema = "user string'),
+        (csv(schema=None)(), r'Csv\(\) of a stream needs a schema, such as schema="user string'),
         (csv(schema="no such type at all")(), r"is not a schema"),
         (csv(decode=lambda self, values: values)(), r"Csv\.decode\(\) returned an array of binary; it must be"),
         (csv(schema="other string")(), r"Csv\.decode\(\) returned the columns user, amount, but .* has 'other'"),

@@ -10,9 +10,9 @@ from tests.unit.records.avro.random_schemas import written
 from sparkrelay.records.avro.defaults import varint
 from sparkrelay.records.avro.reader import AvroReader
 from sparkrelay.records.cells import widest
+from sparkrelay.records.json.reader import json_to_columns
 from sparkrelay.records.protobuf.reader import protobuf_to_columns
 from sparkrelay.records.protobuf.schema import as_text, protobuf_schema
-from sparkrelay.records.typed import json_to_columns
 
 T = descriptor_pb2.FieldDescriptorProto
 FIELDS = 100

@@ -116,7 +116,7 @@ def test_text_that_is_no_utf8_is_bad():
 
 def test_decode_is_tried_without_values():
     check_decode(Csv(), SCHEMA)
-    with pytest.raises(SerializationException, match=r"raised IndexError: .*of an array without values"):
+    with pytest.raises(SerializationException, match=r"raised IndexError: .*for an array without values"):
         check_decode(returning(lambda values: values[0]), SCHEMA)
     with pytest.raises(SerializationException, match=r"CustomFormat has no decode\(\)"):
         check_decode(CustomFormat(), SCHEMA)

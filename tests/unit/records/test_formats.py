@@ -16,8 +16,8 @@ def test_formats_are_values():
 
 
 def test_the_column_is_named_by_its_place_unless_it_has_a_name():
-    assert String().column_name("key") == "key"
-    assert Raw("payload").column_name("value") == "payload"
+    assert String().only_column("key") == "key"
+    assert Raw("payload").only_column("value") == "payload"
 
 
 def test_mistakes_are_named():

@@ -44,9 +44,12 @@ def test_what_a_driver_asks_of_types_needs_no_loop():
     code = """if True:
         import sys
         import pyarrow as pa
+        from google.protobuf import descriptor_pb2
+        from sparkrelay.records.formats import Avro, Protobuf
+        from sparkrelay.records.formatted import columns_to_format
         from sparkrelay.records.json.writer import columns_to_json
         from sparkrelay.records.keys import key_bytes
-        from sparkrelay.records.typed import json_to_columns
+        from sparkrelay.records.json.reader import json_to_columns
         flat = [pa.string(), pa.int64(), pa.float64(), pa.float32(), pa.bool_(), pa.timestamp("us", "UTC"), pa.date32()]
         nested = [pa.list_(pa.string()), pa.map_(pa.string(), pa.float64()), pa.struct([("a", pa.string())])]
         for kind in flat + nested:
@@ -56,6 +59,23 @@ def test_what_a_driver_asks_of_types_needs_no_loop():
             assert not len(columns_to_json(rows))
             if kind not in nested[:2]:
                 assert not len(key_bytes([pa.array([], kind), pa.array([], pa.bool_())]))
+        nested[1] = pa.map_(pa.string(), pa.int32())
+        kinds = [pa.string(), pa.int64(), pa.bool_(), *nested]
+        named = pa.schema([(f"f{number}", kind) for number, kind in enumerate(kinds)])
+        none = pa.RecordBatch.from_arrays([pa.array([], kind) for kind in kinds], schema=named)
+        inner = {"type": "record", "name": "s", "fields": [{"name": "a", "type": "string"}]}
+        types = ["string", "long", "boolean", {"type": "array", "items": ["null", "string"]},
+                 {"type": "map", "values": "int"}, inner]
+        fields = [{"name": f"f{number}", "type": ["null", type_]} for number, type_ in enumerate(types)]
+        assert not len(columns_to_format(none, Avro({"type": "record", "name": "r", "fields": fields})))
+        file = descriptor_pb2.FileDescriptorProto(name="f", syntax="proto3")
+        message, field = file.message_type.add(name="M"), descriptor_pb2.FieldDescriptorProto
+        message.nested_type.add(name="S").field.add(name="a", number=1, type=field.TYPE_STRING, label=1)
+        message.field.add(name="f0", number=1, type=field.TYPE_STRING, label=1)
+        message.field.add(name="f3", number=2, type=field.TYPE_STRING, label=3)
+        message.field.add(name="f5", number=3, type=field.TYPE_MESSAGE, type_name=".M.S", label=1)
+        descriptors = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+        assert not len(columns_to_format(none.select(["f0", "f3", "f5"]), Protobuf(descriptors, "M")))
         print("numba" in sys.modules)
     """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -12,7 +12,7 @@ from sparkrelay.errors import SerializationException
 from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.formats import Integer, Long, Raw, String
 from sparkrelay.records.keys import key_bytes, key_columns
-from sparkrelay.records.typed import PLAIN_TYPES, plain_to_column
+from sparkrelay.records.plain import PLAIN_TYPES, plain_to_column
 
 UTC = dt.UTC
 WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])

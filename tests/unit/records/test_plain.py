@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.formats import Boolean, Double, Float, Short, Uuid
 from sparkrelay.records.formatted import columns_to_format
-from sparkrelay.records.typed import PLAIN_TYPES, plain_to_column
+from sparkrelay.records.plain import PLAIN_TYPES, plain_to_column
 
 ID = "00112233-4455-6677-8899-AABBccddeeff"
 

@@ -125,7 +125,7 @@ def test_the_place_in_the_file_is_in_front_of_framed_messages():
     )
     assert rows[:2] == [ROW, ROW]
     assert [one.index for one in bad] == [2, 3]
-    assert "the place of another message" in bad[0].reason
+    assert "the index of another message" in bad[0].reason
     nested = Protobuf(FILES.SerializeToString(), "shop.Order.Item", framed=True, schema_id=9)
     assert nested.index == (0, 0)
     batch = pa.RecordBatch.from_pydict({"sku": ["a"]})
@@ -135,7 +135,7 @@ def test_the_place_in_the_file_is_in_front_of_framed_messages():
 @pytest.mark.parametrize(
     ("given", "name", "reason"),
     [
-        (b"\xff\xff", None, "no FileDescriptorSet"),
+        (b"\xff\xff", None, "not a FileDescriptorSet"),
         (b"", None, "without files"),
         (FILES.SerializeToString(), "shop.Nobody", "no message 'shop.Nobody'"),
         (5, None, "neither a generated message class"),
@@ -159,7 +159,7 @@ def test_what_has_no_columns_is_refused(name, reason):
     [
         ({"nobody": [1]}, "has no field 'nobody', but id"),
         ({"id": [[1]]}, "column 'id' is list"),
-        ({"color": ["GREEN"]}, "'GREEN' is none of RED, BLUE"),
+        ({"color": ["GREEN"]}, "'GREEN' is not one of RED, BLUE"),
         ({"ratios": [[None]]}, "takes no null"),
     ],
 )

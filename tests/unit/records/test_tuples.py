@@ -230,13 +230,13 @@ LISTS = pa.schema([("l", pa.list_(pa.string())), ("m", pa.map_(pa.string(), pa.i
         ("01 72 01 01 00", "has a list with an impossible size"),
         ("01 72 02 08 50 61 00", "has a list with an impossible size"),
         ("01 72 02 04 50 61 00", "ends too early"),
-        ("01 72 02 08 50 61 00 00 00", "has bytes behind the last column"),
-        ("01 72 00 02 00 00", "has bytes behind the last column"),
+        ("01 72 02 08 50 61 00 00 00", "has bytes after the last column"),
+        ("01 72 00 02 00 00", "has bytes after the last column"),
         ("01 72 02 04 18 00 00", "has a column of another type"),
         ("01 74 00 00 00", "has a column of another type"),
         ("01 00 74 02 04 00 00", "has a map with a null key"),
         ("01 00 74 02 06 50 61 00", "ends too early"),
-        ("01 00 00 00", "has bytes behind the last column"),
+        ("01 00 00 00", "has bytes after the last column"),
     ],
 )
 def test_damaged_rows_are_named(row, words):

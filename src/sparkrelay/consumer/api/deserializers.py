@@ -18,7 +18,7 @@ from sparkrelay.records.formats import Boolean, Double, Float, Integer, Json, Lo
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from sparkrelay.records.typed import BadRecord
+    from sparkrelay.records.bad_record import BadRecord
 
 __all__ = ["Deserializer", "Deserializers", "first_offsets"]
 
@@ -166,7 +166,7 @@ def _type_of(column: str, reader: Deserializer) -> pa.DataType:
 
 def _plain(form: type[OneColumn]) -> Deserializer:
     def read(values: pa.Array) -> pa.Array:
-        from sparkrelay.records.typed import plain_to_column  # noqa: PLC0415 - it loads compiled loops
+        from sparkrelay.records.plain import plain_to_column  # noqa: PLC0415 - it loads compiled loops
 
         column, bad = plain_to_column(values, form)
         _raise_first(bad)
@@ -179,7 +179,7 @@ def _json(schema: pa.Schema) -> Deserializer:
     """Read one JSON object per record, to a column of structs."""
 
     def read(values: pa.Array) -> pa.Array:
-        from sparkrelay.records.typed import json_to_columns  # noqa: PLC0415 - it loads compiled loops
+        from sparkrelay.records.json.reader import json_to_columns  # noqa: PLC0415 - it loads compiled loops
 
         batch, bad = json_to_columns(values, schema)
         _raise_first(bad)

@@ -1,4 +1,4 @@
-"""Which Arrow, and with that which Spark type an Avro type is read to, as spark-avro's ``SchemaConverters`` have it."""
+"""The Arrow types, and so Spark's, that Avro types are read to: those of spark-avro's ``SchemaConverters``."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def columns_of(kind: AvroType, place: str) -> list[tuple[str, AvroType]]:
 
 
 def arrow_schema_of(kind: AvroType, place: str) -> pa.Schema:
-    """Return the columns that a schema is read to.
+    """Return the columns of a schema.
 
     Raises:
-        SerializationException: a type has no column; names the field and the way out.
+        SerializationException: a type has no column; names the field and the remedy.
     """
     columns = columns_of(kind, place)
     if not columns:
@@ -63,12 +63,7 @@ def arrow_schema_of(kind: AvroType, place: str) -> pa.Schema:
 
 
 def arrow_type(kind: AvroType, path: str, above: tuple[str, ...] = ()) -> pa.DataType:
-    """Return the type that an Avro type is read to.
-
-    Args:
-        kind: the type.
-        path: where it stands, for messages.
-        above: names of the records it stands in.
+    """Return the Arrow type of an Avro type at ``path``, inside the records named ``above``.
 
     Raises:
         SerializationException: there is none.
@@ -90,7 +85,7 @@ def arrow_type(kind: AvroType, path: str, above: tuple[str, ...] = ()) -> pa.Dat
         case AvroArray():
             item = arrow_type(kind.items, f"{path}[]", above)
             if takes_no_bytes(kind.items):
-                raise _refused(path, "is an array of what takes no bytes", "leave it out of the reader's schema")
+                raise _refused(path, "is an array whose items take no bytes", "leave it out of the reader's schema")
             return pa.list_(pa.field("element", item))
         case AvroMap():
             return pa.map_(pa.string(), arrow_type(kind.values, f"{path}{{}}", above))
@@ -111,15 +106,15 @@ def arrow_type(kind: AvroType, path: str, above: tuple[str, ...] = ()) -> pa.Dat
 
 
 def takes_no_bytes(kind: AvroType, known: dict[AvroRecord, bool] | None = None) -> bool:
-    """Return whether all values of a type may be written in no bytes, so that a count of them cannot be checked."""
+    """Return whether values of a type may take no bytes, so that a count of them cannot be checked."""
     match kind:
         case Primitive("null") | AvroFixed(size=0):
             return True
         case AvroRecord():
             known = {} if known is None else known
-            # Each record once: names let a short schema have a great many ways through it.
+            # Each record once: by names a short schema can have very many paths.
             if kind not in known:
-                # Until it is known: a record in itself has no values at all.
+                # For a record in itself, which has no values at all.
                 known[kind] = False
                 known[kind] = all(takes_no_bytes(field.type, known) for field in kind.fields)
             return known[kind]

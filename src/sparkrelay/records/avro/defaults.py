@@ -1,4 +1,4 @@
-"""Defaults of fields, from JSON as schemas have them to Avro."""
+"""Defaults of fields: from the JSON of schemas to Avro."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def varint(value: int) -> bytes:
 
 
 def default_bytes(kind: AvroType, value: Any, path: str) -> bytes:
-    """Write a default.
+    """Encode a default.
 
     Raises:
         SerializationException: it is not of the type.
@@ -45,7 +45,8 @@ def default_bytes(kind: AvroType, value: Any, path: str) -> bytes:
         return _written(kind, value, path)
     except (TypeError, ValueError, OverflowError, struct.error, AttributeError, KeyError) as error:
         raise SerializationException(
-            f"the default of field {path!r} of the Avro schema, {printable(repr(value))[:80]}, is no {type_name(kind)}"
+            f"the default of field {path!r} of the Avro schema, {printable(repr(value))[:80]}, is not a valid "
+            f"{type_name(kind)}"
         ) from error
 
 
@@ -65,7 +66,7 @@ def _written(kind: AvroType, value: Any, path: str) -> bytes:
         case Primitive("string") if isinstance(value, str):
             return varint(len(value.encode())) + value.encode()
         case Primitive("bytes") if isinstance(value, str):
-            # One character a byte, says the specification.
+            # One character a byte (specification).
             return varint(len(value)) + value.encode("latin-1")
         case AvroFixed() if isinstance(value, str) and len(value) == kind.size:
             return value.encode("latin-1")
@@ -86,7 +87,7 @@ def _written(kind: AvroType, value: Any, path: str) -> bytes:
 
 
 def _branch(kind: AvroUnion, value: Any, path: str) -> bytes:
-    """Write the first branch that takes the value; before Avro 1.12 only the first one of all may."""
+    """Encode by the first branch that takes the value; before Avro 1.12 it had to be the very first."""
     for number, branch in enumerate(kind.branches):
         try:
             return varint(number) + _written(branch, value, path)

@@ -1,12 +1,11 @@
 """From a writer's and a reader's schema to the program that the loop follows: Avro's rules of schema resolution.
 
-Fields are found by name and alias, whatever their order; what only the writer has is skipped, what only the reader has
-gets its default. Numbers are promoted, strings and bytes are read as each other, unknown words of an enum become the
-reader's default. Names of records, enums and fixed types need not agree: where a type has one place, they decide
-nothing. They decide among several such branches of a writer's union. Where both are timestamps, the writer's unit
-counts.
+Fields are matched by name and alias in any order; the writer's other fields are skipped, the reader's other fields get
+their defaults. Numbers are promoted, strings and bytes are read as each other, unknown symbols of an enum become the
+reader's default. Names of records, enums and fixed types only decide among several such branches of a writer's union.
+Timestamps have the writer's unit.
 
-A default is written as Avro, once, and read by the same loop.
+A default is encoded as Avro once, and read by the same loop.
 """
 
 from __future__ import annotations
@@ -55,17 +54,13 @@ _SIZES: Final = {"boolean": 1, "float": 4, "double": 8}
 
 
 class Program:
-    """What the loop does for each record.
-
-    Attributes:
-        tree: all columns.
-        roots: the wanted ones by name.
-        depth: how deep lists are in each other.
-    """
+    """The instructions that the loop follows for each record."""
 
     def __init__(self) -> None:
         self.tree = NodeTree()
+        #: The wanted columns by name.
         self.roots: dict[str, Node] = {}
+        #: Of nested lists.
         self.depth = 1
         self._code: list[list[int]] = []
         self._paths: list[str] = []
@@ -78,14 +73,14 @@ class Program:
         return np.array(self._code, np.int64).reshape(-1, loop.WIDTH)
 
     def path(self, at: int) -> str:
-        """Return which field an instruction is about."""
+        """Return the field of an instruction."""
         return self._paths[at]
 
     def add(self, path: str, op: int, node: Node | None = None, a: int = 0, b: int = 0) -> int:
         """Add an instruction; returns its number."""
         if len(self._code) >= _MAX_INSTRUCTIONS:
             raise SerializationException(
-                f"the Avro schema has more than {_MAX_INSTRUCTIONS} fields, those in others too"
+                f"the Avro schema has more than {_MAX_INSTRUCTIONS} fields, nested ones included"
             )
         self._code.append([op, -1 if node is None else node.column, a, b])
         self._paths.append(path)
@@ -96,7 +91,7 @@ class Program:
         return len(self._code)
 
     def undo(self, to: int) -> None:
-        """Forget the instructions from a number on."""
+        """Remove the instructions from a number on."""
         del self._code[to:], self._paths[to:]
 
     def patch(self, at: int, *, a: int | None = None, b: int | None = None) -> None:
@@ -105,35 +100,35 @@ class Program:
         self._code[at][3] = self._code[at][3] if b is None else b
 
     def keep(self, numbers: np.ndarray[Any, Any]) -> int:
-        """Keep an array as long as the program; returns its address."""
+        """Keep an array alive; returns its address."""
         self._owners.append(numbers)
         return int(numbers.ctypes.data)
 
     def enter_list(self) -> None:
-        """Count a list that begins."""
+        """Note that a list begins."""
         self._lists += 1
         self.depth = max(self.depth, self._lists)
 
     def leave_list(self) -> None:
-        """Count a list that ends."""
+        """Note that a list ends."""
         self._lists -= 1
 
 
 class _UnlikeError(Exception):
-    """What a writer wrote cannot be what a reader wants."""
+    """The writer's type does not match the reader's."""
 
 
 def make_program(writer: AvroType, reader: AvroType, place: str, wanted: Collection[str]) -> Program:
-    """Return how records of the writer's schema become columns of the reader's.
+    """Return how records of the writer's schema become the wanted columns of the reader's.
 
     Args:
-        writer: by which the bytes were written.
-        reader: what is to come out; :func:`arrow_types.arrow_schema_of` takes it.
-        place: ``key`` or ``value``, the column of a schema that is no record.
-        wanted: the columns that are read; others are skipped.
+        writer: the schema of the bytes.
+        reader: the schema of the columns; :func:`arrow_types.arrow_schema_of` takes it.
+        place: ``key`` or ``value``, the column of a schema that is not a record.
+        wanted: the columns to read; others are skipped.
 
     Raises:
-        SerializationException: the schemas do not go together; says where.
+        SerializationException: the schemas do not match; says where.
     """
     program = Program()
     for name, kind in columns_of(reader, place):
@@ -161,7 +156,7 @@ class _Resolver:
         self._above: list[str] = []
 
     def union_of_records(self, writer: AvroType, reader: AvroRecord) -> None:
-        """Read a record at the top, which may also be a branch of a union."""
+        """Read a top-level record, which may be a branch of a union."""
         if isinstance(writer, AvroUnion):
             self._branches(writer, reader, "", lambda branch: self.union_of_records(branch, reader))
         elif isinstance(writer, AvroRecord):
@@ -183,7 +178,7 @@ class _Resolver:
             self._value(writer, without_null(reader), node, path)
 
     def skip(self, writer: AvroType, path: str) -> None:
-        """Pass over a value."""
+        """Skip a value."""
         program = self._program
         match writer:
             case Primitive("null"):
@@ -218,13 +213,13 @@ class _Resolver:
         self._above.append(record.name)
 
     def _branches(self, writer: AvroUnion, reader: AvroType | None, path: str, read: Any) -> None:
-        """Read one of several types; one that the reader does not take makes the record bad."""
+        """Read one of several types; a branch that the reader does not take makes the record bad."""
         meant = _meant(writer, reader)
         program = self._program
         table = np.zeros(len(writer.branches), np.int64)
         program.add(path, loop.UNION, a=len(table), b=program.keep(table))
         ends, failed, reasons = [], 0, []
-        # Null first: what is there mostly needs no jump.
+        # Null first, so that the usual branch needs no jump.
         order = sorted(range(len(table)), key=lambda number: writer.branches[number] != NULL)
         for number in order:
             table[number] = program.here()
@@ -255,7 +250,7 @@ class _Resolver:
 
     def _list(self, item: AvroType, node: Node | None, path: str, read: Any) -> None:
         if takes_no_bytes(item):
-            raise SerializationException(f"field {path!r} of the Avro schema is an array of what takes no bytes")
+            raise SerializationException(f"field {path!r} of the Avro schema is an array whose items take no bytes")
         program = self._program
         program.enter_list()
         start = program.add(path, loop.LIST, node, a=-1 if node is None else node.items)
@@ -337,7 +332,7 @@ class _Resolver:
         self._program.add(path, loop.DECIMAL, node, a=size, b=self._program.keep(bounds))
 
     def _fields(self, writer: AvroRecord, reader: AvroRecord, nodes: dict[str, Node], path: str) -> None:
-        """Read the fields as the writer has them, then the defaults of those it has not."""
+        """Read the fields in the writer's order, then the defaults of missing ones."""
         self._enter(writer, path or writer.name)
         pairs = _pairs(writer, reader)
         for one in writer.fields:
@@ -371,18 +366,18 @@ class _Resolver:
 
 
 def decimal_bounds(precision: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the smallest number with too many digits and its negative, each in two halves."""
+    """Return the smallest number with too many digits and its negative, each as two halves of 64 bits."""
     limit = 10**precision
     halves = [half for number in (limit, -limit) for half in (number >> 64, number & ((1 << 64) - 1))]
     return np.array([half - (1 << 64) if half >= 1 << 63 else half for half in halves], np.int64)
 
 
 def _meant(writer: AvroUnion, reader: AvroType | None) -> set[int]:
-    """Return which branches a reader's type may mean, by their names.
+    """Return the branches that match a reader's type by name.
 
-    Of several records (enums, fixed types) a writer's union has, it means those of its own name, or of an alias: first
-    with namespaces, then without, as Avro's specification has it ("Schema Resolution") and Java's ``Resolver`` does for
-    enums and fixed types. If none is called so, all of them, as where there is one.
+    Of several records (enums, fixed types) those with its name or an alias match: first with namespaces, then without,
+    by Avro's specification ("Schema Resolution") and as Java's ``Resolver`` does for enums and fixed types. If none
+    has such a name, all of them match.
     """
     everything = set(range(len(writer.branches)))
     named = reader if reader is None else without_null(reader)
@@ -398,12 +393,9 @@ def _meant(writer: AvroUnion, reader: AvroType | None) -> set[int]:
 
 
 def _pairs(writer: AvroRecord, reader: AvroRecord) -> dict[str, Any]:
-    """Return which field of the reader's each field of the writer's is, by name, else by alias."""
+    """Return the reader's field of each field of the writer's, by name, else by alias."""
     written = {one.name for one in writer.fields}
-    pairs = {}
-    for one in reader.fields:
-        if one.name in written:
-            pairs[one.name] = one
+    pairs = {one.name: one for one in reader.fields if one.name in written}
     for one in reader.fields:
         if one.name not in written:
             for alias in sorted(one.aliases):
@@ -414,4 +406,4 @@ def _pairs(writer: AvroRecord, reader: AvroRecord) -> dict[str, Any]:
 
 
 def _unlike(writer: AvroType, reader: AvroType, path: str) -> _UnlikeError:
-    return _UnlikeError(f"field {path!r} was written as {type_name(writer)}, and is to be read as {type_name(reader)}")
+    return _UnlikeError(f"field {path!r} was written as {type_name(writer)}, and is read as {type_name(reader)}")

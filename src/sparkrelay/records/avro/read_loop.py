@@ -1,8 +1,7 @@
-"""The compiled loop that reads Avro by a program: one instruction a value, as ``program`` makes them of two schemas.
+"""The compiled loop that reads Avro by the instructions that ``program`` makes of two schemas, one a value.
 
-It notes where texts are and how long lists are; ``nested_columns`` makes Arrow columns of that. Every length and every
-count is compared with the bytes that are there before it is used. Nothing recurses: lists in lists have frames on a
-stack as deep as the program says.
+It stores addresses of texts and lengths of lists, from which ``nested_columns`` makes Arrow columns. Every length
+and count is compared with the remaining bytes before it is used. Nested lists have frames on a stack, not recursion.
 """
 
 # ruff: noqa: PLR0917 - numba kernels take positional arguments
@@ -28,10 +27,10 @@ from sparkrelay.records.json.search import high_bits, valid_utf8
 
 __all__ = ["read_rows"]
 
-# An instruction: what, to which column (-1: to none), two arguments.
+# An instruction: operation, column (-1: none), two arguments.
 WIDTH: Final = 4
-END: Final = 0  # the record's
-INT: Final = 1  # a: 1 for 32 bits; b: what it is multiplied by
+END: Final = 0
+INT: Final = 1  # a: 1 for 32 bits; b: its factor
 INT_TO_DOUBLE: Final = 2
 BOOL: Final = 3
 FLOAT: Final = 4
@@ -40,7 +39,7 @@ TEXT: Final = 6
 BYTES: Final = 7
 FIXED: Final = 8  # a: bytes
 ENUM: Final = 9  # a: symbols; b: address of an address and a size each, the address 0 where the reader has none
-DECIMAL: Final = 10  # a: bytes, -1 where their number is in front; b: address of the bounds
+DECIMAL: Final = 10  # a: bytes, -1 if their number precedes them; b: address of the bounds
 SKIP_INT: Final = 11
 SKIP_FIXED: Final = 12  # a: bytes
 SKIP_BYTES: Final = 13
@@ -48,7 +47,7 @@ UNION: Final = 14  # a: branches; b: address of their first instructions
 JUMP: Final = 15  # a: to
 NULL: Final = 16
 VALID: Final = 17
-LIST: Final = 18  # a: level of its items, -1 where they are skipped; b: first instruction behind it
+LIST: Final = 18  # a: level of its items, -1 to skip them; b: first instruction after it
 LIST_END: Final = 19
 CONSTANT: Final = 20  # a: address; b: size
 CONSTANT_END: Final = 21
@@ -61,7 +60,7 @@ _VALID: Final = 1
 _DATA: Final = 2
 _LENGTHS: Final = 3
 
-# What is wrong with a record.
+# Errors of a record.
 FINE: Final = 0
 ENDS: Final = 1
 NO_NUMBER: Final = 2
@@ -74,7 +73,7 @@ TOO_LONG: Final = 8
 TOO_MANY: Final = 9
 GOES_ON: Final = 10
 UNWANTED_BRANCH: Final = 11
-TOO_WIDE: Final = 12  # with the number of cells in place of an instruction's
+TOO_WIDE: Final = 12  # with the number of cells instead of an instruction
 
 FRAME: Final = 4
 _BODY: Final = 0
@@ -88,14 +87,14 @@ _LARGEST: Final = 0x7FFFFFFFFFFFFFFF
 
 
 @inline
-def _below(high: int, low: int, other_high: int, other_low: int) -> bool:
+def below(high: int, low: int, other_high: int, other_low: int) -> bool:
     """Compare two numbers of 128 bits."""
     return high < other_high or (high == other_high and (low ^ _LOWEST) < (other_low ^ _LOWEST))
 
 
 @inline
 def _decimal(target: int, position: int, size: int, bounds: int, write: bool) -> int:
-    """Store a big-endian number; returns what is wrong with it."""
+    """Store a big-endian number; returns its error."""
     if size < 1:
         return NO_NUMBER
     sign = -1 if load8(position) >= 128 else 0
@@ -110,9 +109,9 @@ def _decimal(target: int, position: int, size: int, bounds: int, write: bool) ->
             return TOO_LARGE
         high = (high << 8) | ((low >> 56) & 255)
         low = (low << 8) | byte
-    if not _below(high, low, load64(bounds), load64(bounds + 8)):
+    if not below(high, low, load64(bounds), load64(bounds + 8)):
         return TOO_LARGE
-    if not _below(load64(bounds + 16), load64(bounds + 24), high, low):
+    if not below(load64(bounds + 16), load64(bounds + 24), high, low):
         return TOO_LARGE
     if write:
         store64(target, low)
@@ -124,7 +123,7 @@ def _decimal(target: int, position: int, size: int, bounds: int, write: bool) ->
 def _read_record(
     program: Any, columns: Any, filled: Any, stack: Any, position: int, end: int, write: bool
 ) -> tuple[int, int]:
-    """Read one record; returns what is wrong with it, and at which instruction."""
+    """Read one record; returns its error and the instruction."""
     pc, depth = 0, 0
     outer_position, outer_end = 0, 0
     while True:
@@ -254,7 +253,7 @@ def _read_record(
                 if not 0 <= size <= end - position:
                     return TOO_LONG, at
                 count = -count
-            # An item has a byte at least. The lowest number is its own negative.
+            # An item takes a byte or more. The lowest number is its own negative.
             if count < 0 or count > end - position:
                 return TOO_MANY, at
             column = program[at, 1]
@@ -288,16 +287,15 @@ def read_rows(
         address: of the values.
         offsets: of the values.
         valid: a byte a row; empty if none is null.
-        prefix: how many bytes of each value are in front of the record.
+        prefix: bytes of each value before the record.
         program: the instructions.
-        columns: where values go; of level 0 rows are numbered, of others items.
-        widths: how many columns each level has.
-        filled: gets how many items each level has; all 0.
-        marks: of the same size, for what is undone.
+        columns: the targets.
+        widths: the number of columns of each level.
+        filled: gets the number of items of each level; all 0.
+        marks: room for a copy of ``filled``.
         stack: room for frames.
-        errors: gets what is wrong with each row, and at which instruction. Such rows are null in all columns, and
-            those that are wrong already are not read: where there are lists a first pass, which only counts, finds
-            them, and there is no room for their items.
+        errors: gets the error of each row, and its instruction. Such rows are null. Rows that already have an error
+            are skipped: with lists a first pass, which only counts, finds them, and reserves no room for their items.
         write: False to count only.
     """
     for row in range(len(errors)):

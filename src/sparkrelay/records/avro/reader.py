@@ -1,4 +1,4 @@
-"""Avro values to typed columns: :mod:`read_loop` follows the program of :mod:`program`, and Arrow arrays come out."""
+"""Avro values to typed columns: :mod:`read_loop` follows the program of :mod:`program`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _REASONS: Final = {
     loop.ENDS: "the value ends in it",
-    loop.NO_NUMBER: "there is no whole number, or the value ends in it",
+    loop.NO_NUMBER: "it is not a whole number, or the value ends in it",
     loop.TOO_LARGE: "the number is larger than its type",
     loop.NO_TEXT: "the text is not UTF-8",
     loop.NO_BOOLEAN: "a boolean is neither 0 nor 1",
     loop.NO_BRANCH: "the union has no such branch",
-    loop.NO_SYMBOL: "the enum has no such symbol, or the reader's schema has not and has no default",
-    loop.TOO_LONG: "it is longer than what is left of the value",
-    loop.TOO_MANY: "it has more items than what is left of the value can hold",
+    loop.NO_SYMBOL: "the enum has no such symbol, or the reader's schema lacks it and has no default",
+    loop.TOO_LONG: "it is longer than the rest of the value",
+    loop.TOO_MANY: "it has more items than the rest of the value can hold",
     loop.UNWANTED_BRANCH: "it is of a branch that the reader's schema does not take",
 }
 
@@ -42,16 +42,16 @@ class AvroReader:
     """Reads records of one writer's schema to columns of a reader's."""
 
     def __init__(self, reader: str, writer: str | None, place: str, wanted: Collection[str] | None = None) -> None:
-        """Take the schemas.
+        """Match two schemas.
 
         Args:
             reader: JSON text of the schema whose fields are the columns.
-            writer: of the one by which the values were written; None: the same.
-            place: ``key`` or ``value``, the column of a schema that is no record.
-            wanted: the columns that are read; None: all.
+            writer: that of the values; None: the same.
+            place: ``key`` or ``value``, the column of a schema that is not a record.
+            wanted: the columns to read; None: all.
 
         Raises:
-            SerializationException: a schema is wrong, or they do not go together.
+            SerializationException: a schema is wrong, or they do not match.
         """
         own = parse_schema(reader)
         schema = arrow_schema_of(own, place)
@@ -66,7 +66,7 @@ class AvroReader:
 
         Args:
             values: bytes; null (a tombstone) gives a row of nulls and is not bad.
-            prefix: how many bytes of each are in front of the record.
+            prefix: bytes of each value before the record.
 
         Returns:
             A batch of ``schema`` with one row a value, and the bad records in order, whose rows are all null.
@@ -93,7 +93,7 @@ class AvroReader:
     def _run(
         self, column: BinaryColumn, prefix: int, errors: Numbers, buffers: list[Buffers], *, write: bool = False
     ) -> Numbers:
-        """Return how many items each level has; ``errors`` gets what is wrong with the rows."""
+        """Return the number of items of each level; fills ``errors`` of the rows."""
         tree = self._program.tree
         table = np.array(
             [[node.level, *own.addresses] for node, own in zip(tree.columns, buffers, strict=True)], np.int64
@@ -111,7 +111,7 @@ class AvroReader:
             return str(too_many(at, len(value) - prefix))
         shown = value[prefix : prefix + 40]
         if code == loop.GOES_ON:
-            return f"there are bytes behind its last field: {shown!r}; was it written by another Avro schema?"
+            return f"there are bytes after its last field: {shown!r}; was it written by another Avro schema?"
         path = self._program.path(at)
         where = f"field {path!r}: " if path else ""
         return f"{where}{_REASONS[code]}: {shown!r}; was it written by another Avro schema?"

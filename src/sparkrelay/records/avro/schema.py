@@ -1,6 +1,7 @@
-"""Avro schemas: their JSON text to a tree.
+"""Avro schemas: JSON text to a tree.
 
-Avro 1.12's specification, "Schema Declaration". A logical type that does not fit its type is ignored, as it says there.
+Source: Avro 1.12's specification, "Schema Declaration". As it says, a logical type that does not fit its type is
+ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = [
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 MAX_DEPTH: Final = 64
-"""How deep types may be in each other; what is deeper is refused by name, as readers recurse over schemas."""
+"""Of nested types: readers recurse over schemas."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _LOGICAL: Final = {
@@ -35,37 +36,23 @@ _MAX_PRECISION: Final = 38
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """One of Avro's eight primitive types.
-
-    Attributes:
-        kind: its name.
-        logical: name of its logical type; None if it has none, or one that says nothing to us.
-        precision: of a decimal.
-        scale: of a decimal.
-    """
+    """One of Avro's eight primitive types, with its logical type if that is known here."""
 
     kind: str
     logical: str | None = None
+    # Of a decimal.
     precision: int = 0
     scale: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AvroFixed:
-    """Bytes of one size.
-
-    Attributes:
-        name: full name.
-        size: how many bytes.
-        logical: ``decimal``, ``uuid`` or None.
-        precision: of a decimal.
-        scale: of a decimal.
-        aliases: other full names.
-    """
+    """Bytes of one size; names of types are full names."""
 
     name: str
     size: int
     logical: str | None = None
+    # Of a decimal.
     precision: int = 0
     scale: int = 0
     aliases: frozenset[str] = frozenset()
@@ -73,14 +60,7 @@ class AvroFixed:
 
 @dataclass(frozen=True, slots=True)
 class AvroEnum:
-    """One of some words.
-
-    Attributes:
-        name: full name.
-        symbols: the words, in order.
-        default: the word for those that a reader does not know; None if there is none.
-        aliases: other full names.
-    """
+    """One of some symbols; a reader's default stands for unknown ones."""
 
     name: str
     symbols: tuple[str, ...]
@@ -90,13 +70,7 @@ class AvroEnum:
 
 @dataclass(slots=True, eq=False)
 class AvroRecord:
-    """Fields in an order.
-
-    Attributes:
-        name: full name.
-        fields: in the order in which they are written.
-        aliases: other full names.
-    """
+    """Fields in the order in which they are written."""
 
     name: str
     fields: list[AvroField] = field(default_factory=list)
@@ -105,15 +79,7 @@ class AvroRecord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AvroField:
-    """A field of a record.
-
-    Attributes:
-        name: its name.
-        type: its type.
-        default: what a reader takes where a writer does not know it, as JSON has it; only if ``has_default``.
-        has_default: True if there is a default.
-        aliases: other names.
-    """
+    """A field of a record, with the JSON of its default if ``has_default``."""
 
     name: str
     type: AvroType
@@ -148,13 +114,10 @@ AvroType = Primitive | AvroFixed | AvroEnum | AvroRecord | AvroArray | AvroMap |
 
 
 def parse_schema(text: str) -> AvroType:
-    """Read a schema.
-
-    Args:
-        text: JSON.
+    """Parse the JSON of a schema.
 
     Raises:
-        SerializationException: it is none; says where and why.
+        SerializationException: it is not a schema; says where and why.
     """
     try:
         declared = json.loads(text)
@@ -167,7 +130,7 @@ def parse_schema(text: str) -> AvroType:
 
 
 def without_null(kind: AvroType) -> AvroType:
-    """Return the type of a union that has one branch beside null; any other type as it is."""
+    """Return the other branch of a union of null and one type; any other type as it is."""
     if isinstance(kind, AvroUnion):
         others = [branch for branch in kind.branches if branch != NULL]
         if len(others) == 1:
@@ -181,7 +144,7 @@ def is_nullable(kind: AvroType) -> bool:
 
 
 def type_name(kind: AvroType) -> str:
-    """Return what a type is called in messages, and in unions."""
+    """Return the name of a type in messages and in unions."""
     match kind:
         case Primitive():
             return kind.kind
@@ -196,13 +159,12 @@ def type_name(kind: AvroType) -> str:
 
 
 class _Parser:
-    """Knows the named types that were declared so far."""
-
     def __init__(self) -> None:
+        #: Declared so far, by full name.
         self._named: dict[str, AvroType] = {}
 
     def type(self, declared: Any, namespace: str, path: str, depth: int) -> AvroType:
-        """Return the type that a declaration means; ``path`` says where it stands."""
+        """Return the declared type; ``path`` is its place in the schema."""
         if depth > MAX_DEPTH:
             raise SerializationException(f"the Avro schema nests types deeper than {MAX_DEPTH} levels at {path[:80]!r}")
         if isinstance(declared, str):
@@ -210,7 +172,7 @@ class _Parser:
         if isinstance(declared, list):
             return self._union(declared, namespace, path, depth)
         if not isinstance(declared, dict):
-            raise _wrong(path, f"{declared!r} is no type")
+            raise _wrong(path, f"{declared!r} is not a type")
         kind = declared.get("type")
         match kind:
             case "record" | "error":
@@ -226,7 +188,7 @@ class _Parser:
             case str() if kind in PRIMITIVES:
                 return Primitive(kind, *_logical(declared, kind))
             case str() | dict() | list():
-                # {"type": {...}} and {"type": "com.shop.Named"} say the same as what is inside.
+                # {"type": {...}} and {"type": "com.shop.Named"} are the same as the inner declaration.
                 return self.type(kind, namespace, path, depth + 1)
             case _:
                 raise _wrong(path, f"{declared!r} has no type")
@@ -248,10 +210,10 @@ class _Parser:
         return AvroUnion(kinds)
 
     def _declare(self, declared: dict[str, Any], namespace: str, path: str) -> tuple[str, str, frozenset[str]]:
-        """Return the full name, the namespace inside, and the full aliases of a named type."""
+        """Return a named type's full name, its inner namespace and its full aliases."""
         name = declared.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise _wrong(path, f"{declared.get('type')} has the name {name!r}, which is none")
+            raise _wrong(path, f"{declared.get('type')} has the invalid name {name!r}")
         inside = declared.get("namespace", namespace)
         full = _full(name, inside if isinstance(inside, str) else namespace)
         if full in self._named:
@@ -268,7 +230,7 @@ class _Parser:
         for one in fields:
             own = one.get("name") if isinstance(one, dict) else None
             if not isinstance(own, str) or not _NAME.fullmatch(own) or "." in own:
-                raise _wrong(path, f"record {name!r} has the field {one!r}, which has no name")
+                raise _wrong(path, f"record {name!r} has the field {one!r} without a valid name")
             if any(own == other.name for other in record.fields):
                 raise _wrong(path, f"record {name!r} has two fields {own!r}")
             where = f"{path}.{own}" if path else own
@@ -284,7 +246,7 @@ class _Parser:
         if len(set(symbols)) < len(symbols):
             raise _wrong(path, f"enum {name!r} has a symbol twice")
         if default is not None and default not in symbols:
-            raise _wrong(path, f"enum {name!r} has the default {default!r}, which is none of its symbols")
+            raise _wrong(path, f"enum {name!r} has the default {default!r}, which is not one of its symbols")
         kind = self._named[name] = AvroEnum(name, tuple(symbols), default, aliases)
         return kind
 
@@ -292,7 +254,7 @@ class _Parser:
         name, _, aliases = self._declare(declared, namespace, path)
         size = declared.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 1 << 31:
-            raise _wrong(path, f"fixed {name!r} has the size {size!r}, which is none")
+            raise _wrong(path, f"fixed {name!r} has the invalid size {size!r}")
         logical, precision, scale = _logical(declared, "fixed")
         if logical == "uuid" and size != 16:
             logical = None
@@ -310,7 +272,7 @@ def _aliases(declared: dict[str, Any]) -> list[str]:
 
 
 def _logical(declared: dict[str, Any], kind: str) -> tuple[str | None, int, int]:
-    """Return the logical type, precision and scale; nothing where it does not fit its type."""
+    """Return the logical type, precision and scale; none if it does not fit its type."""
     logical = declared.get("logicalType")
     if not isinstance(logical, str) or logical not in _LOGICAL.get(kind, ()):
         return None, 0, 0

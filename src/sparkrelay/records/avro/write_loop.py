@@ -1,4 +1,4 @@
-"""The compiled loop that writes Avro: one instruction a value, as ``writer`` makes them of columns and a schema."""
+"""The compiled loop that writes Avro by the instructions that ``writer`` makes of columns and a schema."""
 
 # ruff: noqa: PLR0917 - numba kernels take positional arguments
 
@@ -18,16 +18,17 @@ from sparkrelay.records._native import (
     store_float,
     write_varint,
 )
+from sparkrelay.records.avro.read_loop import below
 
 __all__ = ["write_rows"]
 
-# An instruction: what, of which column, three arguments.
+# An instruction: operation, column, three arguments.
 WIDTH: Final = 5
 END: Final = 0
 CONSTANT: Final = 1  # a: address; b: size
-NULLABLE: Final = 2  # a: number of the branch null; b: of the other one; c: where to go on behind a null
+NULLABLE: Final = 2  # a: number of the branch null; b: of the other one; c: next instruction after a null
 REQUIRED: Final = 3
-INT: Final = 4  # a: what it is divided by
+INT: Final = 4  # a: its divisor
 BOOL: Final = 5
 FLOAT: Final = 6
 DOUBLE: Final = 7
@@ -35,7 +36,7 @@ BYTES: Final = 8
 FIXED: Final = 9  # a: bytes
 SYMBOL: Final = 10
 DECIMAL: Final = 11  # a: bytes, -1 for as few as it takes; b: address of the bounds
-LIST: Final = 12  # a: level of its items; b: first instruction behind it
+LIST: Final = 12  # a: level of its items; b: first instruction after it
 LIST_END: Final = 13
 
 # A column: its level, addresses of validity (0: no nulls), data and offsets.
@@ -51,13 +52,6 @@ NO_SYMBOL: Final = 2
 WRONG_SIZE: Final = 3
 TOO_LARGE: Final = 4
 
-_LOWEST: Final = -0x8000000000000000
-
-
-@inline
-def _below(high: int, low: int, other_high: int, other_low: int) -> bool:
-    return high < other_high or (high == other_high and (low ^ _LOWEST) < (other_low ^ _LOWEST))
-
 
 @inline
 def _byte(high: int, low: int, place: int) -> int:
@@ -67,11 +61,11 @@ def _byte(high: int, low: int, place: int) -> int:
 
 @inline
 def _decimal(target: int, source: int, size: int, bounds: int) -> tuple[int, int]:
-    """Write a number, big endian; returns what is wrong and the position behind it."""
+    """Write a number, big endian; returns its error and the position after it."""
     low, high = load64(source), load64(source + 8)
-    if not _below(high, low, load64(bounds), load64(bounds + 8)):
+    if not below(high, low, load64(bounds), load64(bounds + 8)):
         return TOO_LARGE, target
-    if not _below(load64(bounds + 16), load64(bounds + 24), high, low):
+    if not below(load64(bounds + 16), load64(bounds + 24), high, low):
         return TOO_LARGE, target
     sign = 255 if high < 0 else 0
     needed = 16
@@ -90,7 +84,7 @@ def _decimal(target: int, source: int, size: int, bounds: int) -> tuple[int, int
 
 @inline
 def _write_record(program: Any, columns: Any, rows: Any, position: int) -> tuple[int, int, int]:
-    """Write one record; returns the position behind it, what is wrong, and at which instruction."""
+    """Write one record; returns the position after it, its error and the instruction."""
     pc = 0
     while True:
         at = pc
@@ -163,14 +157,8 @@ def _write_record(program: Any, columns: Any, rows: Any, position: int) -> tuple
 def write_rows(program: Any, columns: Any, rows: Any, left_out: Any, target: int, offsets: Any, wrong: Any) -> int:
     """Write a record a row; returns the first row that cannot be written, or -1.
 
-    Args:
-        program: the instructions.
-        columns: where values come from.
-        rows: of each level: the item, behind the last one, the first instruction of an item.
-        left_out: a byte a row: 1 for those of which nothing is written; or empty.
-        target: where to.
-        offsets: gets where each row ends.
-        wrong: gets what is wrong, and at which instruction.
+    ``rows`` has of each level the item, the end of the items, and the first instruction of an item. ``left_out`` is a
+    byte a row, 1 for an empty value, or empty. ``wrong`` gets an error and its instruction.
     """
     position = target
     for row in range(len(offsets) - 1):

@@ -1,7 +1,6 @@
 """Columns to Avro values: :mod:`write_loop` follows a program made of the columns' types and a schema.
 
-Columns are found by their names. What a schema has and rows have not gets its default; what rows have and the schema
-has not is refused, as it would be lost.
+Columns are matched by name. Missing columns get the schema's defaults; columns that the schema lacks are rejected.
 """
 
 # ruff: noqa: PLR0917 - a plan goes down types, columns and paths side by side
@@ -15,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records.arrow_buffers import NO_BYTES, BinaryColumn, BinaryWriter, flatten, validity_bytes
+from sparkrelay.records._native import over_rows
+from sparkrelay.records.arrow_buffers import NO_BYTES, BinaryColumn, BinaryWriter, flatten, numbers_of, validity_bytes
 from sparkrelay.records.avro import write_loop as loop
 from sparkrelay.records.avro.defaults import default_bytes, varint
 from sparkrelay.records.avro.program import decimal_bounds
@@ -39,12 +39,11 @@ if TYPE_CHECKING:
 
 __all__ = ["columns_to_avro"]
 
-_MAX_BINARY: Final = (1 << 31) - 1
 _VARINT: Final = 10
 _MAX_DEPTH: Final = 64
 _REASONS: Final = {
     loop.IS_NULL: "is null, and the Avro schema has no null there",
-    loop.NO_SYMBOL: "is none of the symbols that the Avro schema has there",
+    loop.NO_SYMBOL: "is not one of the symbols that the Avro schema has there",
     loop.WRONG_SIZE: "has another number of bytes than the fixed type of the Avro schema",
     loop.TOO_LARGE: "has more digits than the decimal of the Avro schema",
 }
@@ -56,26 +55,26 @@ def columns_to_avro(
     """Write one record a row.
 
     Args:
-        batch: the columns; of a schema that is no record the only one.
+        batch: the columns; the only one for a schema that is not a record.
         schema: JSON text.
-        left_out: rows of which nothing is written (their values are empty): tombstones.
-        prefix: bytes in front of each record.
+        left_out: tombstones, whose values are left empty.
+        prefix: bytes before each record.
 
     Returns:
-        A binary array (``large_binary`` if over 2 GiB) without nulls.
+        A binary array (``large_binary`` above 2 GiB) without nulls.
 
     Raises:
-        SerializationException: the columns do not go with the schema, or a value does not; names the column.
+        SerializationException: the columns, or a value, do not fit the schema; names the column.
     """
     return _Plan(batch, parse_schema(schema), prefix).write(left_out)
 
 
 class _UnlikeError(Exception):
-    """A column is not what the schema has."""
+    """A column does not fit the schema."""
 
 
 class _Plan:
-    """What to write for each row, and how large it can get."""
+    """The instructions for each row, and how large it can get."""
 
     def __init__(self, batch: pa.RecordBatch, schema: AvroType, prefix: bytes) -> None:
         self._rows = batch.num_rows
@@ -94,8 +93,8 @@ class _Plan:
             else:
                 if batch.num_columns != 1:
                     raise _UnlikeError(
-                        f"the Avro schema is {type_name(schema)}, of one column, and there are "
-                        f"{', '.join(batch.schema.names)}; select() the one before, or give the schema of a record"
+                        f"the Avro schema is {type_name(schema)}, one column, and the columns are "
+                        f"{', '.join(batch.schema.names)}; select() one of them before, or give the schema of a record"
                     )
                 self._value(schema, batch.column(0), 0, batch.schema.names[0], 0)
         except _UnlikeError as error:
@@ -109,13 +108,13 @@ class _Plan:
         wrong, levels = np.zeros(2, np.int64), np.zeros((len(self._counts), 3), np.int64)
         code = np.array(self._code, np.int64).reshape(-1, loop.WIDTH)
         columns = np.array(self._columns, np.int64).reshape(-1, loop.COLUMN)
-        row = loop.write_rows(code, columns, levels, skipped, writer.address, writer.offsets, wrong)
-        if row >= 0:
+        over_rows(self._rows, loop.write_rows, code, columns, levels, skipped, writer.address, writer.offsets, wrong)
+        if wrong[0] != loop.FINE:
             raise SerializationException(
                 f"column {self._paths[int(wrong[1])]!r} of a row {_REASONS[int(wrong[0])]}; leave such rows out, or "
                 "give them another value, before this step"
             )
-        return writer.finish(self._rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
+        return writer.finish(self._rows)
 
     def _add(self, path: str, op: int, column: int = -1, a: int = 0, b: int = 0) -> int:
         self._code.append([op, column, a, b, 0])
@@ -188,7 +187,7 @@ class _Plan:
     def _plain(
         self, kind: AvroType, array: pa.Array, level: int, path: str, depth: int, branch: tuple[int | None, int] | None
     ) -> None:
-        """Write a value that is no union, in front of it the number of its branch."""
+        """Write a value, after the number of its branch if it is in a union."""
         column, write = self._reading(kind, array, level, path, depth)
         self._capacity += self._counts[level] * _VARINT
         if branch is None or branch[0] is None:
@@ -204,7 +203,7 @@ class _Plan:
     def _reading(
         self, kind: AvroType, array: pa.Array, level: int, path: str, depth: int
     ) -> tuple[int, Callable[[], object]]:
-        """Return the column of an array, and what adds the instructions that write its values."""
+        """Return the column of an array, and the function that adds the instructions to write it."""
         given, rows = array.type, self._counts[level]
         match kind:
             case AvroRecord() if pa.types.is_struct(given):
@@ -259,7 +258,7 @@ class _Plan:
     def _list(
         self, array: pa.Array, level: int, path: str, parts: Sequence[tuple[AvroType, str, pa.Array]], depth: int
     ) -> tuple[int, Callable[[], object]]:
-        # Offsets of a slice point into the whole child; take only the part that belongs to this slice.
+        # Offsets of a slice point into the whole child.
         raw = np.array(array.offsets.to_numpy(zero_copy_only=False), np.int64)
         first, last = int(raw[0]), int(raw[-1])
         column = self._column(array, level, None, raw - first)
@@ -286,22 +285,6 @@ def _unlike(kind: AvroType, given: pa.DataType, path: str) -> _UnlikeError:
     )
 
 
-def _integers(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.array(array.cast(pa.int64()).fill_null(0), np.int64)
-
-
-def _booleans(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return _integers(array.cast(pa.int8()))
-
-
-def _days(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return _integers(array.cast(pa.int32()))
-
-
-def _micros(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return _integers(array.cast(pa.timestamp("us", array.type.tz), safe=False).view(pa.int64()))
-
-
 def _doubles(array: pa.Array) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array(array.cast(pa.float64()).fill_null(0.0), np.float64)
 
@@ -318,17 +301,17 @@ def _local(kind: pa.DataType) -> bool:
     return pa.types.is_timestamp(kind) and kind.tz is None
 
 
-#: Avro's type, or logical type -> what writes it, of which columns, with which argument, from which numbers
+#: Avro's type, or logical type -> instruction, the columns it takes, its argument, the columns' numbers.
 _NUMBERS: Final[dict[str, Sequence[tuple[int, Callable[[pa.DataType], bool], int, Callable[[pa.Array], Any]]]]] = {
-    "boolean": [(loop.BOOL, pa.types.is_boolean, 0, _booleans)],
-    "int": [(loop.INT, _is_int, 1, _integers)],
-    "long": [(loop.INT, pa.types.is_signed_integer, 1, _integers)],
+    "boolean": [(loop.BOOL, pa.types.is_boolean, 0, numbers_of)],
+    "int": [(loop.INT, _is_int, 1, numbers_of)],
+    "long": [(loop.INT, pa.types.is_signed_integer, 1, numbers_of)],
     "float": [(loop.FLOAT, pa.types.is_float32, 0, _doubles)],
     "double": [(loop.DOUBLE, pa.types.is_floating, 0, _doubles)],
-    "date": [(loop.INT, pa.types.is_date32, 1, _days)],
-    "timestamp-millis": [(loop.INT, _zoned, 1000, _micros)],
-    "timestamp-micros": [(loop.INT, _zoned, 1, _micros)],
-    "local-timestamp-millis": [(loop.INT, _local, 1000, _micros)],
-    "local-timestamp-micros": [(loop.INT, _local, 1, _micros)],
+    "date": [(loop.INT, pa.types.is_date32, 1, numbers_of)],
+    "timestamp-millis": [(loop.INT, _zoned, 1000, numbers_of)],
+    "timestamp-micros": [(loop.INT, _zoned, 1, numbers_of)],
+    "local-timestamp-millis": [(loop.INT, _local, 1000, numbers_of)],
+    "local-timestamp-micros": [(loop.INT, _local, 1, numbers_of)],
     "null": [], "bytes": [], "string": [], "uuid": [],
 }  # fmt: skip

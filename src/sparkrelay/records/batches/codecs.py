@@ -1,13 +1,12 @@
 """The compression codecs of record batches, as other Kafka clients write and read them.
 
-Two of them need care beyond a library call. *Snappy*: Java wraps raw blocks in a chunked framing of its own, librdkafka
-writes one raw block; we read both and write the chunked one. *LZ4*: Java refuses frames whose blocks depend on each
-other, which is what cramjam's frame encoder writes, so we build the frame around independent blocks ourselves.
+Two need more than a library call. *Snappy*: Java wraps raw blocks in its own chunked framing, librdkafka writes one raw
+block; both are read, and the chunked one is written. *LZ4*: Java rejects frames of dependent blocks, which cramjam's
+frame encoder writes, so the frame is built here around independent blocks.
 
-What a batch decompresses to is bounded: 100 kB of zstd may stand for 3 GB, by damage or by intent, and the process
-would be killed instead of raising anything. No size that the data claim is believed: memory is made in steps, each when
-the one before is full. Java's consumer has no such bound, for it decompresses record by record; librdkafka has one for
-zstd, 100 MB.
+The decompressed size is bounded: 100 kB of zstd may hold 3 GB, by damage or by intent, and the process would be killed.
+Sizes that the data claim are not trusted: buffers grow in steps, each when the last one is full. Java's consumer has no
+such bound, as it decompresses record by record; librdkafka has one for zstd, 100 MB.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_CHUNK: Final = 64 * 1024
 _LZ4_STORED: Final = 0x80000000
 
-# No snappy element yields more than 64 bytes from 3, so a larger claim is a lie to make us allocate.
+# No snappy element yields more than 64 bytes from 3; a larger claim is wrong.
 _SNAPPY_MAX_RATIO: Final = 22
 
-# Room for what most batches hold, and how much more is made if it does not do. Small rooms cost next to nothing.
+# The factor of the first buffer, which holds most batches, and of each next one. Small buffers cost almost nothing.
 _ROOM: Final = 8
 _SMALL_ROOM: Final = 1 << 20
 _NO_ROOM_LEFT: Final = "failed to write whole buffer"
@@ -83,27 +82,27 @@ def decompress(data: Any, codec: int, max_bytes: int) -> np.ndarray[Any, np.dtyp
     except CodecError:
         raise
     except MemoryError as error:
-        raise CodecError(f"there is no memory for what {len(data)} bytes of {name} hold") from error
+        raise CodecError(f"not enough memory to decompress {len(data)} bytes of {name}") from error
     except Exception as error:
-        # Cramjam raises several unrelated types for damaged input, plain Exception among them.
+        # Cramjam raises several unrelated types for damaged input, even plain Exception.
         raise CodecError(f"damaged {name} data: {error}") from error
     if plain is None:
         raise CodecError(
-            f"its {len(data)} bytes of {name} hold more than max.decompressed.batch.bytes={max_bytes}; set that to "
-            "more if its producer is right, or let it write smaller batches. A consumer may seek() past it"
+            f"its {len(data)} bytes of {name} hold more than max.decompressed.batch.bytes={max_bytes}; raise it "
+            "if the batch is sound, or have its producer write smaller ones. A consumer may seek() past it"
         )
     return plain
 
 
 def _decompress_in_steps(data: Any, name: str, max_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
-    """Return what a stream of frames holds, None if that is too much."""
+    """Decompress a stream of frames; None if that is too much."""
     room = max(_ROOM * len(data), min(_ROOM * _ROOM * (len(data) + 1), _SMALL_ROOM))
     while True:
         plain = np.empty(min(room, max_bytes), np.uint8)
         try:
             size = getattr(cramjam, name).decompress_into(data, plain)
         except Exception as error:
-            # Damage looks the same until there is room enough.
+            # Damage looks the same until the buffer is large enough.
             if room < max_bytes:
                 room *= _ROOM
                 del plain

@@ -1,6 +1,6 @@
-"""What the decoder takes and gives, without the decoder: its compiled loops take 100 MB and half a second to load.
+"""The decoder's types, without the decoder: its compiled loops take 100 MB and half a second to load.
 
-A consumer that never meets a record, such as a driver's, does without them.
+A consumer that reads no records, such as a driver's, does not need them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ KAFKA_SCHEMA: Final = pa.schema(
         ("headers", HEADERS_TYPE),
     ]
 )
-"""What decode() returns: the columns of Spark's Kafka source that a record batch knows."""
+"""The columns of Spark's Kafka source that a record batch has."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """One entry of a Fetch response's list: this producer's records from here to its abort marker do not count."""
+    """An entry of a Fetch response: the producer's records from here to its abort marker do not count."""
 
     producer_id: int
     first_offset: int

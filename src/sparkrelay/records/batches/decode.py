@@ -1,9 +1,10 @@
 """Decode what a Fetch response carries, record batches of format v2, straight to Arrow.
 
-One compiled loop reads a record's varints and copies its key and value to their places in Arrow buffers while the
-record is still in the cache. Copies are cheap beside what was refused: Python objects per record (a hundred times
-slower), and views into the response (``binary_view``), which Spark does not accept and which keep whole responses
-alive. The loop trusts no length: damaged input, with or without a right checksum, is a named error.
+One compiled loop reads a record's varints and copies its key and value into Arrow buffers while the record is in the
+cache. The loop trusts no length: damaged input is a named error, even if its checksum is right.
+
+Refused: Python objects per record (a hundred times slower); views into the response (``binary_view``), which Spark does
+not accept and which keep whole responses alive.
 """
 
 from __future__ import annotations
@@ -29,9 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["HEADERS_TYPE", "KAFKA_SCHEMA", "AbortedTransaction", "Decoded", "decode"]
 
 _MAX_OFFSET: Final = (1 << 63) - 1
-_BINARY_LIMIT = (1 << 31) - 1  # not Final: a test lowers it, for nobody wants 2 GiB in a test
+_BINARY_LIMIT = (1 << 31) - 1  # not Final: a test lowers it
 _ABORT_MARKER: Final = 0
-_TIMESTAMP: Final = KAFKA_SCHEMA.field("timestamp").type
 
 _RECORD_ERRORS: Final = (
     "",
@@ -40,7 +40,7 @@ _RECORD_ERRORS: Final = (
     "a record's key length is wrong",
     "a record's value length is wrong",
     "a record's headers are wrong",
-    "bytes are left behind the last record",
+    "bytes follow the last record",
     "a varint is longer than its type",
 )
 
@@ -50,11 +50,10 @@ class Decoded:
     """Records as columns.
 
     Attributes:
-        columns: those that were wanted, by their names and in the order of ``KAFKA_SCHEMA``.
-        next_offset: where to go on: behind everything read, control batches and gaps included. Batches that decompress
-            to a lot are left for the next call.
+        columns: the wanted ones by name, in the order of ``KAFKA_SCHEMA``.
+        next_offset: the offset after everything read, control batches and gaps included.
         record_count: rows of each column.
-        leader_epochs: (first offset, leader epoch) wherever the epoch changes from one batch read to the next.
+        leader_epochs: (first offset, leader epoch) of the first batch read, and wherever the epoch changes.
     """
 
     columns: dict[str, pa.Array]
@@ -69,7 +68,7 @@ class Decoded:
 
     @property
     def leader_epoch(self) -> int:
-        """Epoch of the last batch read, -1 if there was none or its producer's broker gave it none."""
+        """The epoch of the last batch read; -1 if there was none, or it has no epoch."""
         return self.leader_epochs[-1][1] if self.leader_epochs else -1
 
 
@@ -91,23 +90,24 @@ def decode(
     """Decode the record batches of one partition.
 
     Args:
-        data: record batches one behind the other; the last may be cut off and is then left out.
+        data: record batches; an incomplete last one is ignored.
         topic: for messages only.
         partition: for messages only.
-        start: records below this offset are dropped (a batch is sent whole even if only its last record was asked for).
-        stop: records at or above this offset are dropped; None keeps all.
+        start: lower offsets are dropped (brokers send whole batches).
+        stop: offsets from here on are dropped; None keeps all.
         aborted: the aborted transactions that the Fetch response lists.
-        read_committed: drop the records of aborted transactions. Control batches are dropped in any case.
+        read_committed: drop the records of aborted transactions. Control batches are always dropped.
         check_crc: compare each batch's checksum.
-        max_decompressed: most that one batch may hold, bytes.
-        columns: names from ``KAFKA_SCHEMA``, kept in its order; None is all. Columns left out cost nothing.
-        max_records: return at most so many; ``next_offset`` then points behind the last one returned.
-        enough: once a call has decompressed this many bytes, it ends after the batch; None: ``max_decompressed``.
-            50 MB of zstd, which a broker sends at once, can hold many GB though each batch is within the bound.
+        max_decompressed: the most bytes of one decompressed batch.
+        columns: names from ``KAFKA_SCHEMA``; None is all. Unwanted columns cost nothing.
+        max_records: return at most that many; ``next_offset`` is then the offset after the last one returned.
+        enough: end after the batch that brings the decompressed bytes of this call to this number; None:
+            ``max_decompressed``. 50 MB of zstd, which a broker sends at once, can hold many GB in batches within the
+            bound.
 
     Raises:
         CorruptRecordException: a batch is damaged, or too large decompressed; the message names topic, partition and
-            base offset, which is also its ``offset``: records in front of it can be had with ``stop``.
+            base offset, which is also its ``offset``: the records before it can be read with ``stop``.
         UnsupportedVersionException: a batch is in a message format older than Kafka 0.11's.
     """
     wanted = [name for name in KAFKA_SCHEMA.names if columns is None or name in columns]
@@ -127,15 +127,10 @@ def decode(
         enough=max_decompressed if enough is None else enough,
     )  # fmt: skip
     columns, count, cut_at = _records(
-        table if len(chosen) == len(rows) else table[chosen],
-        [rows[index] for index in chosen],
-        where=where,
-        start=start,
-        stop=end,
-        limit=limit,
-        wanted=wanted,
-    )
-    del buffers  # they had to live until the records were copied
+        table if len(chosen) == len(rows) else table[chosen], [rows[index] for index in chosen],
+        where=where, start=start, stop=end, limit=limit, wanted=wanted,
+    )  # fmt: skip
+    del buffers  # the records are copied now
     if cut_at >= 0:
         next_offset = cut_at
     next_offset = max(start, min(next_offset, end))
@@ -143,7 +138,7 @@ def decode(
 
 
 def _leader_epochs(rows: list[list[int]], start: int, stop: int) -> tuple[tuple[int, int], ...]:
-    """Return where the leader epoch changes among the batches of ``[start, stop)``."""
+    """Return the changes of the leader epoch among the batches of ``[start, stop)``."""
     changes: list[tuple[int, int]] = []
     latest = None
     for row in rows:
@@ -172,7 +167,7 @@ def _choose(
     """Pick the batches whose records count, check and decompress them.
 
     Returns:
-        Their indexes, the offset behind the last batch seen, and the buffers that rows point into.
+        Their indexes, the offset after the last batch seen, and the buffers that rows point into.
     """
     view = memoryview(raw.data)
     pending = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
@@ -243,7 +238,7 @@ def _check_crc(view: memoryview, row: list[int], where: str, check_crc: bool) ->
 
 
 def _is_abort_marker(row: list[int], where: str) -> bool:
-    """Read a control record's key: version int16, type int16 (0 abort, 1 commit). Compaction may have emptied it."""
+    """Return whether a control batch is an abort marker. Compaction may have emptied it."""
     if not row[b.COUNT]:
         return False
     result = int(control_type(row[b.ADDRESS], row[b.SIZE]))
@@ -258,7 +253,7 @@ def _is_abort_marker(row: list[int], where: str) -> bool:
 def _decompress(
     view: memoryview, table: np.ndarray[Any, Any], index: int, row: list[int], *, where: str, max_bytes: int
 ) -> Any:
-    """Decompress a batch and point its row to the result, which the caller keeps alive."""
+    """Decompress a batch and point its row at the result, which the caller keeps alive."""
     at = f"{where}: the record batch at offset {row[b.BASE_OFFSET]}"
     data = view[row[b.START] + b.HEADER_SIZE : row[b.STOP]]
     try:
@@ -288,9 +283,9 @@ def _records(
     """Read the records of the chosen batches, which ``chosen`` and ``rows`` both describe.
 
     Returns:
-        The columns, the number of records, and the offset where ``limit`` cut (-1: it did not).
+        The columns, the number of records, and the offset at which ``limit`` cut (-1: it did not).
     """
-    # Few records at a time are common: each NumPy call on a few numbers costs more than reading a record.
+    # Few records at a time are common, and a NumPy call on a few numbers costs more than reading a record.
     capacity = min(sum(row[b.COUNT] for row in rows), limit)
     total = sum(row[b.SIZE] for row in rows)
     large = total > _BINARY_LIMIT
@@ -309,25 +304,22 @@ def _records(
         base = rows[failed][b.BASE_OFFSET]
         raise _damaged(base, f"{where}: the record batch at offset {base} is damaged: {_RECORD_ERRORS[error]}")
     arrays: dict[str, pa.Array] = {}
-    if "key" in wanted:
-        arrays["key"] = keys.finish(count, large=large)
-    if "value" in wanted:
-        arrays["value"] = values.finish(count, large=large)
-    if "offset" in wanted:
-        arrays["offset"] = fixed_width(pa.int64(), offsets, count)
-    if "timestamp" in wanted:
-        arrays["timestamp"] = fixed_width(_TIMESTAMP, timestamps, count)
-    if "timestampType" in wanted:
-        arrays["timestampType"] = fixed_width(pa.int32(), types, count)
-    if "headers" in wanted:
-        arrays["headers"] = _headers(headers[:count], header_count, offsets, where)
+    numbers: dict[str, np.ndarray[Any, Any]] = {"offset": offsets, "timestamp": timestamps, "timestampType": types}
+    for name in wanted:
+        match name:
+            case "key" | "value":
+                arrays[name] = (keys if name == "key" else values).finish(count, large=large)
+            case "headers":
+                arrays[name] = _headers(headers[:count], header_count, offsets, where)
+            case _:
+                arrays[name] = fixed_width(KAFKA_SCHEMA.field(name).type, numbers[name], count)
     return arrays, count, cut_at
 
 
 def _headers(
     positions: np.ndarray[Any, Any], total: int, offsets: np.ndarray[Any, np.dtype[np.int64]], where: str
 ) -> pa.Array:
-    """Build the headers column; a record without headers has null, as in Spark's Kafka source."""
+    """Build the headers column; records without headers are null, as in Spark's Kafka source."""
     if total == 0:
         return pa.nulls(len(positions), HEADERS_TYPE)
     size = int(positions[:, 1].sum())
@@ -341,7 +333,7 @@ def _headers(
     try:
         names = names.cast(pa.string())
     except pa.ArrowInvalid:
-        # Kafka promises UTF-8 and checks nothing; Java replaces what is not, and so do we.
+        # Kafka does not check UTF-8; invalid text is replaced, as in Java.
         names = pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
     entries = pa.StructArray.from_arrays([names, values.finish(total)], fields=list(HEADERS_TYPE.value_type))
     counts = positions[:, 2]

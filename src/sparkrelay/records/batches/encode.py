@@ -1,8 +1,8 @@
 """Encode Arrow columns as record batches of format v2, ready for a Produce request.
 
-A compiled loop sizes and writes each record in one go, until the batch is full. Batches of one call carry consecutive
-sequences, so a transaction's producer id can be lent to a worker with nothing but an epoch and a next sequence. To look
-at a column costs more than to write some records of it: those of many partitions are encoded in one call.
+A compiled loop sizes and writes each record in one pass, until the batch is full. Batches of one call have consecutive
+sequences, so a worker can use a transaction's producer id with nothing but an epoch and a next sequence. Inspecting a
+column costs more than writing some records of it: the records of many partitions are encoded in one call.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CRC_START: Final = 21
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """An idempotent producer as the broker knows it, with the sequence of the next record."""
+    """An idempotent producer, with the sequence of the next record."""
 
     producer_id: int
     epoch: int
@@ -45,7 +45,7 @@ class ProducerState:
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """One record batch as bytes, and what the sender has to remember of it."""
+    """One record batch as bytes, with what the sender needs to know of it."""
 
     data: bytes | bytearray | memoryview
     record_count: int
@@ -56,7 +56,7 @@ Part: TypeAlias = "tuple[int, int, ProducerState | None]"
 
 
 def next_sequence(sequence: int, records: int) -> int:
-    """Return the sequence that follows so many records; sequences wrap to 0 after 2^31 - 1."""
+    """Return the sequence after some records; sequences wrap to 0 after 2^31 - 1."""
     return (sequence + records) & _SEQUENCE_MASK
 
 
@@ -74,16 +74,15 @@ def encode(
     """Encode rows as record batches, in order.
 
     Args:
-        keys: strings or bytes; null stays null, None means no record has a key.
+        keys: strings or bytes; None: all null.
         values: strings or bytes; null is a tombstone. At least one of keys and values must be given.
         timestamps: milliseconds since 1970 for all, or an array of them (integers, or timestamps of any unit);
-            null becomes -1, which is Kafka's "none".
+            null becomes -1, Kafka's "none".
         headers: ``list<struct<key: string, value: binary>>``; null is the same as empty.
-        producer: identity, epoch and first sequence of an idempotent producer.
+        producer: an idempotent producer, with the first sequence.
         transactional: mark the batches as part of a transaction; needs ``producer``.
         compression: ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``.
-        max_batch_bytes: where a batch is full, before compression. A single larger record gets a batch of its own, and
-            the broker decides on it.
+        max_batch_bytes: of a batch before compression. A larger record gets its own batch, and the broker decides.
 
     Raises:
         SerializationException: a column has a type that cannot be written, or a record is larger than 2 GiB.
@@ -116,21 +115,7 @@ def encode_parts(
     compression: str = "none",
     max_batch_bytes: int = 1_000_000,
 ) -> list[Iterator[EncodedBatch]]:
-    """Encode some of the rows for each of several partitions, as :func:`encode` does.
-
-    Args:
-        keys: of all rows.
-        values: likewise.
-        parts: of each partition: its rows ``[start, stop)``, and its producer.
-        timestamps: of all rows.
-        headers: likewise.
-        transactional: as there.
-        compression: as there.
-        max_batch_bytes: as there.
-
-    Returns:
-        The batches of each part.
-    """
+    """Return the batches of each part, encoded as by :func:`encode`: its rows ``[start, stop)`` and its producer."""
     codec = codec_id(compression)
     if transactional and any(producer is None for *_, producer in parts):
         raise ValueError("transactional=True needs producer=ProducerState(...): a transaction belongs to a producer id")
@@ -146,7 +131,7 @@ def encode_parts(
     return [_batches(part, key, value, times, header_columns, attributes, codec, max_batch_bytes) for part in parts]
 
 
-def _batches(  # noqa: PLR0917 - the second half of encode(), split off so that bad arguments fail before iteration
+def _batches(  # noqa: PLR0917 - apart from encode_parts(), so that bad arguments fail before iteration
     part: Part,
     key: BinaryColumn,
     value: BinaryColumn,
@@ -173,7 +158,7 @@ def _batches(  # noqa: PLR0917 - the second half of encode(), split off so that 
         if after == first:
             if size > _MAX_RECORD:
                 raise SerializationException(f"row {first} takes {size} bytes as a record; Kafka's limit is 2 GiB")
-            # One record that is larger than a whole batch should be.
+            # One record that is larger than a batch.
             capacity = HEADER_SIZE + size
             continue
         count = after - first
@@ -202,7 +187,7 @@ def _capacity(  # noqa: PLR0917 - all of a part
     headers: tuple[np.ndarray[Any, Any], BinaryColumn, BinaryColumn],
     limit: int,
 ) -> int:
-    """Return how large a buffer a batch needs: the limit, or less if all records of the part cannot reach it."""
+    """Return the buffer that a batch needs: the limit, or less if the part cannot reach it."""
     header_offsets, header_keys, header_values = headers
     content = sum(int(column.offsets[stop] - column.offsets[first]) for column in (key, value))
     entries = 0
@@ -225,7 +210,7 @@ def _binary(name: str, column: pa.Array | None, rows: int) -> BinaryColumn:
 
 
 def _milliseconds(timestamps: pa.Array | int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return an array of milliseconds; one of length 1 stands for all records."""
+    """Return milliseconds; an array of length 1 stands for all records."""
     if isinstance(timestamps, int):
         return np.array([timestamps], np.int64)
     array = flatten(timestamps)
@@ -240,13 +225,13 @@ def _milliseconds(timestamps: pa.Array | int) -> np.ndarray[Any, np.dtype[np.int
 
 
 def _headers(headers: pa.Array | None, rows: int) -> tuple[np.ndarray[Any, Any], BinaryColumn, BinaryColumn]:
-    """Return where each record's headers start in two flat columns of keys and values; no offsets: no headers."""
+    """Return the offsets of each record's headers, and their keys and values; no offsets: no headers."""
     if headers is None or headers.null_count == len(headers):
         return np.empty(0, np.int64), BinaryColumn.nulls(0), BinaryColumn.nulls(0)
     array = flatten(headers)
     if not pa.types.is_list(array.type) or not pa.types.is_struct(array.type.value_type):
         raise SerializationException(f"headers must be list<struct<key: string, value: binary>>, got {array.type}")
-    # A null list may still span entries in its buffers; only those of real lists are flattened.
+    # flatten() leaves out the entries that null lists may span.
     entries = array.flatten()
     counts = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(rows + 1, np.int64)

@@ -1,8 +1,8 @@
-"""Where fetched batches end, for whoever must not load the decoder.
+"""Where fetched batches end, without loading the decoder.
 
-The thread that fetches needs to know where to go on, not what is in a response. Importing the compiled loops there
-would keep every consumer of the process from its heartbeats for half a second; so until somebody has decoded a record,
-a Python loop reads the headers (half a microsecond each), and then the compiled one (``headers``).
+The fetching thread needs the next offset, not the records. Loading the compiled loops there would delay the heartbeats
+of every consumer of the process by half a second. So a Python loop reads the headers (half a microsecond each) until
+some thread has decoded a record, then the compiled one (``headers``).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _LAST_OFFSET: Final = (1 << 63) - 1
 
 
 def end_offset(data: memoryview, start: int) -> int | None:
-    """Return the offset behind the last whole batch, ``start`` if there is none, None if a header is broken."""
+    """Return the offset after the last whole batch, ``start`` if there is none, None if a header is broken."""
     compiled = getattr(sys.modules.get("sparkrelay.records.batches.headers"), "end_offset", None)
     if compiled is not None:
         found: int | None = compiled(data, start)
         return found
     position, end, floor = 0, start, 0
-    # The compiled loop says no more of a header that is cut off before its magic number either.
+    # A header that is cut off before its magic number is incomplete, as for the compiled loop.
     while position + 17 <= len(data):
         length = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
         if length < _HEADER_SIZE - 12 or (data[position + 16] < 2 and length >= 14):

@@ -1,4 +1,4 @@
-"""The compiled loops that read the records of a batch, every length checked before it is used.
+"""The compiled loops that read the records of a batch. Every length is checked before it is used.
 
 A record: length varint (of what follows), attributes i8, timestamp delta varlong, offset delta varint, key length
 varint (-1: null) and key, value length varint (-1: null) and value, header count varint, and per header: key length
@@ -58,8 +58,8 @@ def read_records(
 ) -> int:
     """Read records of batches into columns; returns how many rows were written.
 
-    A negative key or value target means that the column is not wanted; likewise an empty ``headers``. ``state`` gets
-    the error (0: none), the index of the failing batch, the offset at which ``capacity`` cut (-1: it did not) and the
+    A negative key or value target, or an empty ``headers``, means that the column is not wanted. ``state`` gets the
+    error (0: none), the index of the failing batch, the offset at which ``capacity`` cut (-1: it did not) and the
     number of headers. A row of ``headers`` gets their address, size in bytes and count.
     """
     row = 0

@@ -1,4 +1,4 @@
-"""How many cells the lists of a JSON object make: an empty object in an array has a null in each wanted field."""
+"""The cells of the lists of JSON objects: an empty object in an array has a null in each wanted field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["too_wide_rows"]
 
 
 def too_wide_rows(values: pa.Array, column: BinaryColumn, schema: pa.Schema) -> list[BadRecord]:
-    """Return the objects that make too many cells; only those are looked at that are large enough for that."""
+    """Return the objects that make too many cells; only those that are large enough are counted."""
     columns = widest(schema.types)
     sizes = np.diff(column.offsets)
     if not len(sizes) or not may_be_too_many(int(sizes.max()), columns):
@@ -26,10 +26,10 @@ def too_wide_rows(values: pa.Array, column: BinaryColumn, schema: pa.Schema) -> 
     found = []
     for row in np.flatnonzero([may_be_too_many(size, columns) for size in sizes.tolist()]).tolist():
         try:
-            # Nobody looks at numbers; and Python makes none of more than 4300 digits, which the readers take.
+            # Numbers are not needed, and int() refuses more than 4300 digits, which the readers take.
             parsed = json.loads(values[row].as_py(), parse_int=str, parse_float=str)
         except (ValueError, TypeError, RecursionError):
-            # It is no JSON, or null, and those who read it say so.
+            # Null, or not JSON: the readers report it.
             continue
         reason = too_many(_cells(parsed, pa.struct(schema)), int(sizes[row]))
         if reason is not None:

@@ -1,4 +1,4 @@
-"""What ``pyarrow.json`` cannot give directly: zoned timestamps, dates and base64 are parsed as text and turned here."""
+"""What ``pyarrow.json`` cannot read: zoned timestamps, dates and base64 are parsed as text and converted here."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _AS_TEXT = (pa.types.is_timestamp, pa.types.is_date32, pa.types.is_binary)
 
 
 def parsed_type(kind: pa.DataType, name: str) -> pa.DataType | None:
-    """Return the type to parse a field as; None if it must be read value by value.
+    """Return the type that the parser reads a field to; None if values must be read one by one.
 
     Raises:
-        SerializationException: JSON cannot be read to this type at all.
+        SerializationException: JSON cannot be read to this type.
     """
     if any(test(kind) for test in _DIRECT):
         return kind
@@ -59,26 +59,23 @@ def parsed_type(kind: pa.DataType, name: str) -> pa.DataType | None:
 
 
 def finish_column(array: pa.Array, kind: pa.DataType, rows: np.ndarray[Any, Any], unreadable: set[int]) -> pa.Array:
-    """Turn a parsed column into one of the wanted type.
+    """Convert a parsed column to the wanted type.
 
-    Args:
-        array: as parsed.
-        kind: the wanted type.
-        rows: to which record each element belongs.
-        unreadable: gets the records with a text that does not fit.
+    ``rows`` is the record of each element; ``unreadable`` gets the records with a value that does not fit.
     """
     if pa.types.is_decimal128(kind):
         _check_decimals(array, rows, unreadable)
     elif pa.types.is_floating(kind):
-        # The scan lets no word for infinity pass, so these are numbers that are too large.
+        # The scan refuses words for infinity, so these are numbers that are too large.
         unreadable.update(rows[np.isinf(np.asarray(array.fill_null(0)))].tolist())
     if array.type == kind and not _needs_checks(kind):
         return array
     if pa.types.is_struct(kind):
         children = [finish_column(array.field(i), kind.field(i).type, rows, unreadable) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=_nulls(array))
+        nulls = pc.is_null(array) if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
     if pa.types.is_list(kind):
-        # A null list has no items here: the parser made the array, so flatten() and offsets agree.
+        # The parser's null lists span no items, so flatten() and offsets agree.
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         offsets = np.zeros(len(array) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
@@ -105,7 +102,7 @@ def _needs_checks(kind: pa.DataType) -> bool:
 
 
 def _check_decimals(array: pa.Array, rows: np.ndarray[Any, Any], unreadable: set[int]) -> None:
-    """Find numbers with too many digits, which the parser lets through (pyarrow 26)."""
+    """Find numbers with too many digits, which the parser accepts (pyarrow 26)."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -114,10 +111,6 @@ def _check_decimals(array: pa.Array, rows: np.ndarray[Any, Any], unreadable: set
         unreadable.update(
             int(rows[i]) for i, number in enumerate(numbers) if number is not None and abs(number) >= limit
         )
-
-
-def _nulls(array: pa.Array) -> pa.Array | None:
-    return pc.is_null(array) if array.null_count else None
 
 
 def _base64(array: pa.Array, rows: np.ndarray[Any, Any], unreadable: set[int]) -> pa.Array:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, validity_bitmap
+from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, array_of_numbers, validity_bitmap
 from sparkrelay.records.json import flat_loop as loop
 
 __all__ = ["is_flat", "read_flat"]
@@ -24,7 +24,7 @@ def read_flat(values: BinaryColumn, rows: int, schema: pa.Schema) -> tuple[list[
     """Read one object a row.
 
     Returns:
-        The columns, and the rows that the loop declined, which are null in all columns.
+        The columns, and the rows that the loop declined, which are null.
     """
     size = int(values.offsets[-1] - values.offsets[0])
     fields = [_Field(field, rows, size) for field in schema]
@@ -34,8 +34,6 @@ def read_flat(values: BinaryColumn, rows: int, schema: pa.Schema) -> tuple[list[
         loop.read_objects(values.address, values.offsets, values.valid, table.ctypes.data, len(fields), declined)
     else:
         declined[:] = values.valid if len(values.valid) else 1
-        for field in fields:
-            field.clear()
     return [field.finish(rows) for field in fields], np.flatnonzero(declined)
 
 
@@ -76,25 +74,8 @@ class _Field:
         limit = int(pa.types.is_float32(self._type)) if self._kind == loop.DOUBLE else (1 << (width - 1)) - 1
         return [*name, self._data.ctypes.data, 0, self._valid.ctypes.data, limit]
 
-    def clear(self) -> None:
-        """Make all rows null."""
-        self._valid[:] = 0
-
     def finish(self, rows: int) -> pa.Array:
         if self._writer:
-            large = int(self._writer.offsets[rows]) >= 1 << 31
-            return self._writer.finish(rows, large=large, text=True).cast(self._type)
+            return self._writer.finish(rows, text=True).cast(self._type)
         validity = validity_bitmap(self._valid)
-        if self._kind == loop.BOOL:
-            bits = np.packbits(self._data.astype(bool), bitorder="little")
-            return pa.Array.from_buffers(self._type, rows, [validity, pa.py_buffer(bits)])
-        if self._kind in {loop.TIMESTAMP, loop.LOCAL_TIMESTAMP}:
-            micros = pa.Array.from_buffers(
-                pa.timestamp("us", self._type.tz), rows, [validity, pa.py_buffer(self._data)]
-            )
-            return micros.cast(self._type, safe=False)
-        if self._kind == loop.DATE:
-            numbers: np.ndarray[Any, Any] = self._data.astype(np.int32)
-        else:
-            numbers = self._data.astype(self._type.to_pandas_dtype(), copy=False)
-        return pa.Array.from_buffers(self._type, rows, [validity, pa.py_buffer(numbers)])
+        return array_of_numbers(self._type, self._data, validity)

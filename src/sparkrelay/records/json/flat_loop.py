@@ -1,8 +1,8 @@
 """The compiled loop that reads flat JSON objects straight into columns.
 
-It reads the JSON that producers really write: an object of wanted numbers, strings, booleans, times, and whatever else
-beside them. Anything it is not sure of (a field of another type, a name with an escape, a field twice, damage) makes it
-decline the row, and slower readers with more rules have the word. So it may be strict, and never has to explain.
+It reads common JSON: an object of wanted numbers, strings, booleans and times, with other fields of any type. It
+declines a row for anything else (a field of another type, a name with an escape, a duplicate field, damage); slower
+readers decide then. So it can be strict, and needs no error messages.
 """
 
 # ruff: noqa: PLR0917 - numba kernels take positional arguments
@@ -16,10 +16,7 @@ from sparkrelay.records.json.search import high_bits, only_space, valid_utf8
 from sparkrelay.records.json.tokens import double, literal_end, number, skip_space, skip_value, string_end, unescape
 from sparkrelay.records.times import parse_one
 
-__all__ = [
-    "BOOL", "DATE", "DOUBLE", "FIELDS", "INT", "LOCAL_TIMESTAMP", "MAX_COLUMNS", "STRING", "TIMESTAMP",
-    "obeys_c_locale", "read_objects",
-]  # fmt: skip
+__all__ = ["obeys_c_locale", "read_objects"]
 
 # Kinds of wanted fields.
 INT: Final = 0
@@ -30,8 +27,8 @@ TIMESTAMP: Final = 4
 LOCAL_TIMESTAMP: Final = 5
 DATE: Final = 6
 
-# Description of a wanted field: kind, address and size of its name, addresses of data, offsets and validity, and of an
-# integer the largest value, of a double 1 if it becomes a float.
+# A wanted field: kind, address and size of its name, addresses of data, offsets and validity, and the largest value of
+# an integer, or 1 for a double that becomes a float.
 FIELDS: Final = 7
 _KIND: Final = 0
 _NAME: Final = 1
@@ -42,7 +39,7 @@ _VALID: Final = 5
 _LIMIT: Final = 6
 
 MAX_COLUMNS: Final = 62
-"""A bit a field says which were seen."""
+"""Each has a bit in the set of seen fields."""
 
 _QUOTE: Final = 34
 _INFINITE: Final = float("inf")
@@ -74,7 +71,7 @@ def _store_string(field: int, row: int, start: int, stop: int, escaped: bool) ->
 
 @inline
 def _read_string(field: int, row: int, position: int, end: int) -> int:
-    """Store a string as text or as a time; returns the place behind it, or -1."""
+    """Store a string as text or as a time; returns the position after it, or -1."""
     after, escaped = string_end(position + 1, end)
     if after < 0:
         return -1
@@ -90,9 +87,9 @@ def _read_string(field: int, row: int, position: int, end: int) -> int:
 
 @inline
 def _read_number(field: int, row: int, position: int, end: int) -> int:
-    """Store a number; returns the place behind it, or -1."""
+    """Store a number; returns the position after it, or -1."""
     after, digits, power, whole = number(position, end)
-    # What ends a number must be there: C reads on until it finds it.
+    # C reads on until a byte ends the number.
     if after < 0 or after >= end:
         return -1
     kind = load64(field + _KIND * 8)
@@ -118,7 +115,7 @@ def _read_number(field: int, row: int, position: int, end: int) -> int:
 
 @inline
 def _read_value(field: int, row: int, position: int, end: int) -> int:
-    """Store the value of a wanted field; returns the place behind it, or -1 to decline."""
+    """Store the value of a wanted field; returns the position after it, or -1 to decline."""
     byte = load8(position)
     if byte == _QUOTE:
         after = _read_string(field, row, position, end)
@@ -139,7 +136,7 @@ def _read_value(field: int, row: int, position: int, end: int) -> int:
 
 @inline
 def _read_object(fields: int, count: int, row: int, position: int, end: int) -> bool:
-    """Store the wanted fields of one object; returns whether all was well."""
+    """Store the wanted fields of one object; returns False to decline."""
     seen, expected = 0, 0
     position = skip_space(position, end)
     if position >= end or load8(position) != 123:
@@ -161,7 +158,7 @@ def _read_object(fields: int, count: int, row: int, position: int, end: int) -> 
         position = skip_space(position + 1, end)
         if position >= end:
             return False
-        # Producers repeat the order of fields, so the next wanted one is likely the one behind the last.
+        # Producers repeat the order of fields: likely it is the one after the last found.
         found = -1
         for step in range(count):
             index = expected + step
@@ -223,5 +220,5 @@ def read_objects(address: int, offsets: Any, valid: Any, fields: int, count: int
 
 @kernel("boolean(int64)")
 def obeys_c_locale(text: int) -> bool:
-    """Return whether C reads ``1.5`` with a point, as it does unless the process chose a locale with a comma."""
+    """Return whether C reads ``1.5`` with a point: the process may have set a locale with a comma."""
     return strtod(text, 0) == 1.5  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
 """The compiled loop that puts JSON values on lines, so that one call of a parser reads them all.
 
-``pyarrow.json`` reads a stream of objects and says nothing about where each came from. It skips empty lines, takes two
-objects in one line for two rows, and ends the process on a bare ``null`` (pyarrow 26). So each value is looked at
-first: it must be exactly one balanced object.
+``pyarrow.json`` reads a stream of objects and does not return where each was. It skips empty lines, reads two objects
+in one line as two rows, and ends the process on a bare ``null`` (pyarrow 26). So each value is checked first: it must
+be exactly one balanced object.
 """
 
 # ruff: noqa: PLR0917 - numba kernels take positional arguments
@@ -19,10 +19,10 @@ from sparkrelay.records.json.search import high_bits, is_space, only_space, spec
 __all__ = ["MAX_DEPTH", "join_objects"]
 
 MAX_DEPTH: Final = 500
-"""Objects and arrays nested deeper are a bad record, as with Jackson 3: readers recurse, and no sender may exhaust a
-stack. Half of the depth that Python allows its own calls, so that ``json`` reads it on top of any ordinary stack."""
+"""Deeper records are bad, as with Jackson 3: readers recurse, and no sender may exhaust a stack. Half of Python's own
+limit, so that ``json`` reads it on top of any ordinary stack."""
 
-# What a byte means to the search for the end of an object.
+# Classes of bytes in the search for the end of an object.
 _PLAIN: Final = 0
 _OPEN: Final = 1
 _SHUT: Final = 2
@@ -37,7 +37,7 @@ _MEANING[9] = _PLAIN
 _MEANING[[10, 13]] = _NEWLINE
 _MEANING[[ord("{"), ord("[")]] = _OPEN
 _MEANING[[ord("}"), ord("]")]] = _SHUT
-# NaN and Infinity: the parser's idea of them is wider than ours, so they are read one by one.
+# NaN and Infinity: the parser takes more forms of them, so they are read one by one.
 _MEANING[[ord("N"), ord("I")]] = _REFUSED
 _MEANING[ord('"')] = _QUOTE
 _MEANING[ord("\\")] = _BACKSLASH
@@ -45,7 +45,7 @@ _MEANING[ord("\\")] = _BACKSLASH
 
 @inline
 def _object_end(position: int, end: int) -> int:
-    """Return where the one object that starts here ends, -1 if it is not one; newlines between tokens become blanks."""
+    """Return the end of the object that starts here, -1 if it is not one; newlines between tokens become blanks."""
     depth = 0
     while position < end:
         byte = load8(position)
@@ -87,9 +87,8 @@ def _object_end(position: int, end: int) -> int:
 def join_objects(address: int, offsets: Any, valid: Any, target: int, starts: Any, suspect: Any) -> int:
     """Write each value as one line; returns 1 if any byte is not ASCII.
 
-    A null becomes ``{}``. So does a value that is not exactly one balanced object, which is marked as suspect.
-    Because strings are followed as a JSON parser follows them, a parser that accepts all lines must find exactly one
-    object in each: rows cannot shift.
+    A null becomes ``{}``. So does a value that is not exactly one balanced object, which is marked as suspect. Strings
+    are scanned as by a JSON parser: one that accepts all lines finds exactly one object in each, and rows cannot shift.
     """
     position = target
     high = 0

@@ -1,7 +1,7 @@
-"""JSON Schemas to columns: the part of them that says which fields there are, and of which types.
+"""JSON Schemas to columns: their fields and types.
 
-Keywords that only validate (``minimum``, ``pattern``, ...) say nothing here. What has no type of its own, such as a
-choice of several, is a string column, which takes any JSON as its text.
+Keywords that only validate (``minimum``, ``pattern``, ...) are ignored. A field without a single type, such as a
+choice, is a string column, which takes any JSON as its text.
 """
 
 from __future__ import annotations
@@ -24,18 +24,13 @@ def properties_of(text: str) -> dict[str, Any]:
     """Return the properties of the object that a schema describes.
 
     Raises:
-        SerializationException: it is no JSON Schema of an object.
+        SerializationException: it is not the JSON Schema of an object.
     """
-    root = _root(text)
-    kind = _resolved(root, root, "")
-    properties = kind.get("properties")
-    if not isinstance(properties, dict) or not properties:
-        raise SerializationException("the JSON Schema is not that of an object with properties, which give the columns")
-    return properties
+    return _properties(_root(text))
 
 
 def required_of(text: str) -> tuple[list[str], bool]:
-    """Return the properties that an object must have, and whether it may have others."""
+    """Return the required properties, and whether an object may have others than the schema's."""
     root = _root(text)
     kind = _resolved(root, root, "")
     required = kind.get("required")
@@ -44,23 +39,29 @@ def required_of(text: str) -> tuple[list[str], bool]:
 
 
 def text_properties(text: str) -> frozenset[str]:
-    """Return the properties that are strings and nothing else: columns of them do not say so, as others take any."""
+    """Return the properties that must be strings; other properties may have string columns too."""
     root = _root(text)
-    return frozenset(
-        name for name, kind in properties_of(text).items() if _types(_resolved(kind, root, name)) == ["string"]
-    )
+    kinds = _properties(root).items()
+    return frozenset(name for name, kind in kinds if _types(_resolved(kind, root, name)) == ["string"])
 
 
 def json_schema_columns(text: str) -> pa.Schema:
-    """Return the columns that a schema's properties are.
+    """Return the columns of a schema's properties.
 
     Raises:
-        SerializationException: it is no JSON Schema of an object, or one that contains itself.
+        SerializationException: it is not the JSON Schema of an object, or it contains itself.
     """
     import pyarrow as pa  # noqa: PLC0415 - descriptions of formats load nothing heavy
 
     root = _root(text)
-    return pa.schema([(name, _type(kind, root, name, 0)) for name, kind in properties_of(text).items()])
+    return pa.schema([(name, _type(kind, root, name, 0)) for name, kind in _properties(root).items()])
+
+
+def _properties(root: dict[str, Any]) -> dict[str, Any]:
+    properties = _resolved(root, root, "").get("properties")
+    if not isinstance(properties, dict) or not properties:
+        raise SerializationException("the JSON Schema is not that of an object with properties, which are the columns")
+    return properties
 
 
 def _root(text: str) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def _root(text: str) -> dict[str, Any]:
 
 
 def _resolved(kind: Any, root: dict[str, Any], path: str) -> dict[str, Any]:
-    """Follow references inside of the schema, and leave null out of choices."""
+    """Follow references within the schema, and leave null out of choices."""
     for _ in range(MAX_DEPTH):
         if not isinstance(kind, dict):
             return {}
@@ -89,14 +90,14 @@ def _resolved(kind: Any, root: dict[str, Any], path: str) -> dict[str, Any]:
             kind = others[0]
         else:
             return kind
-    raise SerializationException(f"the JSON Schema refers to itself at {path!r}, and a column has an end")
+    raise SerializationException(f"the JSON Schema refers to itself at {path!r}, so its column would be endless")
 
 
 def _pointed(reference: str, root: dict[str, Any], path: str) -> Any:
     if reference != "#" and not reference.startswith("#/"):
         raise SerializationException(
-            f"the JSON Schema refers to {printable(reference)!r} at {path!r}; only what is in the schema "
-            "itself is looked at"
+            f"the JSON Schema refers to {printable(reference)!r} at {path!r}; only references within "
+            "the schema are followed"
         )
     found: Any = root
     for part in reference.split("/")[1:]:
@@ -117,7 +118,9 @@ def _type(kind: Any, root: dict[str, Any], path: str, depth: int) -> pa.DataType
     import pyarrow as pa  # noqa: PLC0415 - descriptions of formats load nothing heavy
 
     if depth > MAX_DEPTH:
-        raise SerializationException(f"the JSON Schema has {path[:80]!r}, deeper than {MAX_DEPTH} levels, or in itself")
+        raise SerializationException(
+            f"the JSON Schema nests {path[:80]!r} deeper than {MAX_DEPTH} levels, or in itself"
+        )
     kind = _resolved(kind, root, path)
     match _types(kind):
         case ["boolean"]:

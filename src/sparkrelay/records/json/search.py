@@ -13,7 +13,7 @@ __all__ = ["high_bits", "is_space", "only_space", "special_in_string", "valid_ut
 _ONES: Final = 0x0101010101010101
 _HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80  # 0x8080808080808080 as a signed number
 
-# Bytes that end a string or cannot stand in one.
+# Bytes that end a string or cannot be in one.
 _IN_STRING = np.zeros(256, np.uint8)
 _IN_STRING[:32] = 1
 _IN_STRING[[ord('"'), ord("\\")]] = 1
@@ -21,16 +21,16 @@ _IN_STRING[[ord('"'), ord("\\")]] = 1
 
 @inline
 def is_space(byte: int) -> bool:
-    """Return whether JSON takes a byte for blank space."""
+    """Return whether a byte is whitespace in JSON."""
     return byte in (32, 10, 13, 9)
 
 
 @inline
 def special_in_string(position: int, end: int) -> int:
-    """Return where the next quote, backslash or control byte stands; ``end`` if there is none."""
+    """Return the position of the next quote, backslash or control byte; ``end`` if there is none."""
     while position + 8 <= end:
         word = load64(position)
-        # Eight bytes at once: subtracting makes the high bit of a byte that was too small to take it.
+        # Eight bytes at once: the subtraction sets the high bit of bytes that are too small for it.
         quote = word ^ 0x2222222222222222
         slash = word ^ 0x5C5C5C5C5C5C5C5C
         found = (quote - _ONES) & ~quote | (slash - _ONES) & ~slash | (word - 0x2020202020202020) & ~word
@@ -46,7 +46,7 @@ def special_in_string(position: int, end: int) -> int:
 
 @inline
 def only_space(position: int, end: int) -> bool:
-    """Return whether nothing but blank space is left."""
+    """Return whether the rest is whitespace."""
     while position < end:
         if not is_space(load8(position)):
             return False

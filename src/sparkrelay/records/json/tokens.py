@@ -1,4 +1,4 @@
-"""The tokens of JSON, read by strict rules: strings, numbers, literals, and any value that nobody wants."""
+"""The tokens of JSON, by strict rules: strings, numbers, literals, and any value to skip."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXACT_MANTISSA: Final = 1 << 53
 
 @inline
 def skip_space(position: int, end: int) -> int:
-    """Return where the next byte stands that is not blank."""
+    """Return the position after whitespace."""
     while position < end and is_space(load8(position)):
         position += 1
     return position
@@ -25,7 +25,7 @@ def skip_space(position: int, end: int) -> int:
 
 @inline
 def _hex4(position: int, end: int) -> int:
-    """Return the number that four hexadecimal digits stand for, or -1."""
+    """Return the number of four hexadecimal digits, or -1."""
     if end - position < 4:
         return -1
     value = 0
@@ -45,7 +45,7 @@ def _hex4(position: int, end: int) -> int:
 
 @inline
 def string_end(position: int, end: int) -> tuple[int, bool]:
-    """Return the place behind a string's closing quote, -1 if there is none, and whether it has escapes."""
+    """Return the position after a string's closing quote, -1 if there is none, and whether it has escapes."""
     escaped = False
     while True:
         position = special_in_string(position, end)
@@ -91,7 +91,7 @@ def _write_utf8(target: int, point: int) -> int:
 
 @inline
 def unescape(target: int, position: int, end: int) -> int:
-    """Write the text of a string whose form was checked; -1 if half a surrogate pair stands alone."""
+    """Write the text of a string that was checked; returns -1 for an unpaired surrogate."""
     while position < end:
         byte = load8(position)
         if byte != _BACKSLASH:
@@ -131,7 +131,7 @@ def unescape(target: int, position: int, end: int) -> int:
 
 @inline
 def number(position: int, end: int) -> tuple[int, int, int, bool]:
-    """Read a number; returns the place behind it (-1: it is none), digits, power of ten, and whether it is whole.
+    """Read a number; returns the position after it (-1: none), digits, power of ten, and whether it is whole.
 
     Digits are -1 if there are too many for exact arithmetic in 64 bits.
     """
@@ -180,7 +180,7 @@ def number(position: int, end: int) -> tuple[int, int, int, bool]:
 
 @inline
 def double(position: int, digits: int, power: int) -> float:
-    """Return the double nearest to a number; C reads what two exact doubles and one rounding cannot give."""
+    """Return the double nearest to a number, by C where two exact doubles and one rounding are not enough."""
     if digits < 0 or digits >= _EXACT_MANTISSA or power < -22 or power > 22:
         return strtod(position, 0)  # type: ignore[no-any-return]
     factor = 1.0
@@ -192,7 +192,7 @@ def double(position: int, digits: int, power: int) -> float:
 
 @inline
 def literal_end(position: int, end: int) -> int:
-    """Return the place behind null, true or false, or -1."""
+    """Return the position after null, true or false, or -1."""
     if end - position >= 4:
         word = load8(position) | load8(position + 1) << 8 | load8(position + 2) << 16 | load8(position + 3) << 24
         if word in (0x6C6C756E, 0x65757274):
@@ -204,7 +204,7 @@ def literal_end(position: int, end: int) -> int:
 
 @inline
 def skip_value(position: int, end: int) -> int:
-    """Return the place behind any value, checked in full, or -1."""
+    """Return the position after any value, checked in full, or -1."""
     # A bit a level, 1 for an object; the lowest is the innermost.
     levels, depth = 0, 0
     while True:
@@ -237,7 +237,7 @@ def skip_value(position: int, end: int) -> int:
             position = literal_end(position, end)
         if position < 0:
             return -1
-        # Behind a value: close what ends here, or go on to the next one.
+        # After a value: close what ends here, or continue with the next one.
         while depth > 0:
             position = skip_space(position, end)
             if position >= end:
@@ -260,7 +260,7 @@ def skip_value(position: int, end: int) -> int:
 
 @inline
 def _skip_name(position: int, end: int) -> int:
-    """Return the place behind a field's name and its colon, or -1."""
+    """Return the position after a field's name and its colon, or -1."""
     if position >= end or load8(position) != _QUOTE:
         return -1
     position, _ = string_end(position + 1, end)

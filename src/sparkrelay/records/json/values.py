@@ -1,4 +1,4 @@
-"""One JSON value at a time: the rules in full, for records that the fast path refuses, and the reason if none fits."""
+"""One JSON value at a time, by the complete rules: for records that the fast readers refuse."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _TEXT_FLOATS: Final = {
 
 
 class Misfit(ValueError):  # noqa: N818 - it says what the value is, and never leaves this package
-    """A value does not fit; the text says where in the value and why."""
+    """A value does not fit; the text has the place and the reason."""
 
 
 def row_from_json(value: bytes | str, schema: pa.Schema) -> dict[str, Any]:
-    """Read one object as the Python values that Arrow takes for this schema.
+    """Read one object to the Python values that Arrow takes for this schema.
 
     Raises:
         Misfit: it is not one JSON object, or a field does not fit its type.
     """
     try:
-        # decode() and not json's own guessing, which would take UTF-16.
+        # json would guess the encoding, and take UTF-16.
         text = value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError as error:
         raise Misfit(f"not UTF-8 text: {error}") from error
@@ -64,7 +64,7 @@ def row_from_json(value: bytes | str, schema: pa.Schema) -> dict[str, Any]:
 
 
 def _is_too_deep(text: str) -> bool:
-    """Return whether objects and arrays are nested deeper than ``MAX_DEPTH``: ``json`` recurses, and so do we."""
+    """Return whether objects and arrays are nested deeper than ``MAX_DEPTH``: the readers recurse."""
     if text.count("{") + text.count("[") <= MAX_DEPTH:
         return False
     depth, in_string = 0, False
@@ -82,7 +82,7 @@ def _is_too_deep(text: str) -> bool:
 
 
 class _Number(str):
-    """A number as it was written: exact for decimals, unchanged where text is wanted."""
+    """A number as it was written: exact for decimals, unchanged as text."""
 
     __slots__ = ()
 
@@ -97,7 +97,6 @@ def _read(value: Any, kind: pa.DataType, where: str) -> Any:
 
 
 def _wrong(value: Any, kind: pa.DataType, where: str) -> Misfit:
-    # As the record has it: numbers inside of it are numbers, and letters are letters.
     return Misfit(f"field {where} is {_kind_of(value)}, not {kind}: {_shown(_as_java(_compact(value)))}")
 
 
@@ -153,14 +152,14 @@ def _string(value: Any, kind: pa.DataType, where: str) -> str:
 
 
 def _as_java(text: str) -> str:
-    """Return a text with question marks for unpaired surrogates, as Java writes them."""
+    """Replace unpaired surrogates by question marks, as Java does."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _compact(value: Any) -> str:
-    """Write JSON again without blanks, numbers as they came. A loop: two Python calls a level are too many."""
+    """Write JSON without whitespace, numbers as they were. A loop: recursion takes too many calls a level."""
     parts: list[str] = []
-    waiting = [value]  # the next one last; what is text already is a _Number
+    waiting = [value]  # the next one last; finished text is a _Number
     while waiting:
         one = waiting.pop()
         if isinstance(one, _Number):
@@ -247,7 +246,7 @@ def _list(value: Any, kind: pa.DataType, where: str) -> list[Any]:
 def _map(value: Any, kind: pa.DataType, where: str) -> list[tuple[str, Any]]:
     if not isinstance(value, dict):
         raise _wrong(value, kind, where)
-    # The last of equal names counts, also of those that are equal only as text that can be written.
+    # The last of equal names counts, even if they are equal only after their surrogates are replaced.
     return list(
         {_as_java(name): _read(item, kind.item_type, f"{where}.{name}") for name, item in value.items()}.items()
     )

@@ -11,26 +11,9 @@ import numpy as np
 from sparkrelay.records._native import copy, inline, kernel, load8, load64, load_double, store8
 from sparkrelay.records.times import write_date, write_timestamp
 
-__all__ = [
-    "BASE64",
-    "BOOL",
-    "CLOSE",
-    "DATE",
-    "FIELDS",
-    "FLOAT",
-    "INT",
-    "LOCAL_TIMESTAMP",
-    "STRING",
-    "STRUCT",
-    "TEXT",
-    "TIMESTAMP",
-    "count_escapes",
-    "find_short",
-    "join_lists",
-    "write_texts",
-]
+__all__ = ["count_escapes", "find_short", "join_lists", "write_texts"]
 
-# Kinds of columns to write. STRUCT stands in front of its fields and CLOSE behind them.
+# Kinds of columns. STRUCT precedes its fields, CLOSE follows them.
 INT: Final = 0
 STRING: Final = 1
 TEXT: Final = 2
@@ -43,9 +26,8 @@ STRUCT: Final = 8
 CLOSE: Final = 9
 BASE64: Final = 10
 
-# Fields of a column's description: kind, addresses of data, offsets and validity (0: no nulls), how many descriptions
-# belong to a struct, and address and size of the quoted name with its colon, and for
-# floats without a text the address of the numbers.
+# A column's description: kind, addresses of data, offsets and validity (0: no nulls), the number of descriptions inside
+# a struct, address and size of the quoted name with its colon, and the address of the numbers of floats without a text.
 FIELDS: Final = 8
 _KIND: Final = 0
 _DATA: Final = 1
@@ -145,10 +127,10 @@ def _write_base64(position: int, source: int, size: int) -> int:
 
 @inline
 def _short_digits(number: float) -> tuple[int, int]:
-    """Return a whole number and how many decimal places to cut from it; -1 places if it takes more than four.
+    """Return the digits of a number and its decimal places; -1 places if it takes more than four.
 
-    If a decimal of at most 15 digits, rounded to a double, is the number, then no shorter text stands for it, and no
-    other decimal of that length does. Most sums of money and measurements are of this kind.
+    A decimal of at most 15 digits that rounds to the number is its only shortest text. Most sums of money and
+    measurements have one.
     """
     factor = 1.0
     for places in range(5):
@@ -164,7 +146,7 @@ def _short_digits(number: float) -> tuple[int, int]:
 
 @kernel("void(int64, uint8[::1])")
 def find_short(address: int, short: Any) -> None:
-    """Mark the doubles from an address on that the loop can write itself."""
+    """Mark the doubles that the loop can write itself."""
     for row in range(len(short)):
         _, places = _short_digits(load_double(address + row * 8))
         short[row] = 1 if places >= 0 else 0
@@ -195,7 +177,7 @@ def _write_short(position: int, number: float) -> int:
 
 @inline
 def _write_float(position: int, source: int, size: int) -> int:
-    """Write Arrow's text of a float so that JSON readers take it for one: 1 as 1.0, no number as Spark's text."""
+    """Write Arrow's text of a float: 1 as 1.0, NaN and infinities as Spark's texts."""
     first = load8(source)
     if first == 110:
         return _write_literal(position, 10, 5)
@@ -219,7 +201,7 @@ def _write_float(position: int, source: int, size: int) -> int:
 
 @kernel("int64(int64, int64, int64)")
 def count_escapes(address: int, first: int, last: int) -> int:
-    """Count the bytes by which escapes lengthen the text between two offsets."""
+    """Count the bytes that escapes add to the text between two offsets."""
     extra = 0
     for index in range(first, last):
         letter = _ESCAPE[load8(address + index)]
@@ -230,10 +212,7 @@ def count_escapes(address: int, first: int, last: int) -> int:
 
 @kernel("void(int64[:, ::1], int64, boolean, int64, int64[::1])")
 def write_texts(leaves: Any, rows: int, braces: bool, target: int, offsets: Any) -> None:
-    """Write a JSON text for each row: an object of all columns, or, without braces, the value of the only column.
-
-    Null columns are left out of objects; without braces a null is written as ``null``.
-    """
+    """Write a row as an object of its columns that are not null or, without braces, as the value of the only column."""
     position = target
     count = len(leaves)
     for row in range(rows):
@@ -255,7 +234,7 @@ def write_texts(leaves: Any, rows: int, braces: bool, target: int, offsets: Any)
                     position = _write_literal(position, 36, 4)
                 continue
             if leaf[_NAME_SIZE] > 0:
-                # No value ends in an opening brace, so one in front means that this is the first field.
+                # No value ends in an opening brace: one before means that this is the first field.
                 if load8(position - 1) != 123:
                     store8(position, 44)
                     position += 1
@@ -268,19 +247,13 @@ def write_texts(leaves: Any, rows: int, braces: bool, target: int, offsets: Any)
                     position = _write_literal(position, 0, 4)
                 else:
                     position = _write_literal(position, 5, 5)
-            elif kind == TIMESTAMP:
+            elif kind in (TIMESTAMP, LOCAL_TIMESTAMP, DATE):
+                time = load64(leaf[_DATA] + row * 8)
                 store8(position, 34)
-                position = write_timestamp(position + 1, load64(leaf[_DATA] + row * 8), True)
-                store8(position, 34)
-                position += 1
-            elif kind == LOCAL_TIMESTAMP:
-                store8(position, 34)
-                position = write_timestamp(position + 1, load64(leaf[_DATA] + row * 8), False)
-                store8(position, 34)
-                position += 1
-            elif kind == DATE:
-                store8(position, 34)
-                position = write_date(position + 1, load64(leaf[_DATA] + row * 8))
+                if kind == DATE:
+                    position = write_date(position + 1, time)
+                else:
+                    position = write_timestamp(position + 1, time, kind == TIMESTAMP)
                 store8(position, 34)
                 position += 1
             elif kind == STRUCT:
@@ -311,9 +284,9 @@ def join_lists(
     bounds: Any, item_address: int, item_offsets: Any, name_address: int, name_offsets: Any, brackets: int, target: int,
     offsets: Any,
 ) -> None:  # fmt: skip
-    """Join the texts of items to one text a list; with names (non-empty offsets) to objects.
+    """Join the texts of items to lists or, with names (non-empty offsets), to objects.
 
-    ``brackets`` holds the opening byte in its second byte and the closing one in its first.
+    ``brackets`` is the opening byte, shifted by 8, and the closing byte.
     """
     position = target
     for row in range(len(bounds) - 1):

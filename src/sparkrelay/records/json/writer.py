@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, flatten, validity_bytes
+from sparkrelay.records._native import over_rows
+from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, flatten, numbers_of, validity_bytes
 from sparkrelay.records.json import write_loop as loop
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["columns_to_json"]
 
-_MAX_BINARY: Final = (1 << 31) - 1
 _BRACKETS: Final = (ord("[") << 8) | ord("]")
 _BRACES: Final = (ord("{") << 8) | ord("}")
 # The longest text of a value of fixed size, its quotes included.
@@ -49,7 +49,7 @@ def columns_to_json(batch: pa.RecordBatch) -> pa.Array:
 
 
 class _Plan:
-    """What to write for each row, as a table of columns for the loop, and how large it can get."""
+    """The table of columns that the loop follows, and how large the texts can get."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -60,13 +60,11 @@ class _Plan:
     def write(self, *, braces: bool) -> pa.Array:
         writer = BinaryWriter(self._rows, self._capacity)
         leaves = np.array(self._leaves, np.int64).reshape(-1, loop.FIELDS)
-        # A driver asks whether columns can be written: without rows, so that it needs no loop.
-        if self._rows:
-            loop.write_texts(leaves, self._rows, braces, writer.address, writer.offsets)
-        return writer.finish(self._rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
+        over_rows(self._rows, loop.write_texts, leaves, self._rows, braces, writer.address, writer.offsets)
+        return writer.finish(self._rows)
 
     def add(self, column: pa.Array, name: str | None, path: str) -> None:
-        """Add a column with its name, or, without one, the only column of a plan."""
+        """Add a column; without a name it is the only one."""
         array = flatten(column)
         quoted = b"" if name is None else _quoted(name)
         valid = validity_bytes(array)
@@ -93,7 +91,7 @@ class _Plan:
         numbers, what = 0, loop.FLOAT
         data: BinaryColumn | np.ndarray[Any, Any]
         if pa.types.is_float64(kind):
-            doubles = _filled(array, 0.0)
+            doubles = (array.fill_null(0.0) if array.null_count else array).to_numpy(zero_copy_only=False)
             self._owners.append(doubles)
             numbers = _address(doubles)
             data = _long_floats(array, numbers)
@@ -119,8 +117,8 @@ def _text_capacity(what: int, column: BinaryColumn, rows: int) -> int:
 
 
 def _escapes(column: BinaryColumn, first: int, last: int) -> int:
-    """Return how many bytes escaping adds to the texts."""
-    return int(loop.count_escapes(column.address, first, last)) if last > first else 0
+    """Return the bytes that escaping adds."""
+    return int(over_rows(last - first, loop.count_escapes, column.address, first, last) or 0)
 
 
 def _texts_or_numbers(array: pa.Array, path: str) -> tuple[int, BinaryColumn | np.ndarray[Any, Any]]:
@@ -137,7 +135,7 @@ def _lists(array: pa.Array, path: str) -> pa.Array:
     """Write each list as an array, each map as an object."""
     is_map = pa.types.is_map(array.type)
     rows = len(array)
-    # Offsets of a slice point into the whole child; take only the part that belongs to this slice.
+    # Offsets of a slice point into the whole child.
     raw = np.array(array.offsets.to_numpy(zero_copy_only=False), np.int64)
     first, last = int(raw[0]), int(raw[-1])
     items = (array.items if is_map else array.values).slice(first, last - first)
@@ -161,13 +159,12 @@ def _lists(array: pa.Array, path: str) -> pa.Array:
         names_size = stop - start + _escapes(names, start, stop) + 3 * len(items)
     capacity = int(texts.offsets[-1]) + len(items) + 2 * rows + names_size
     writer = BinaryWriter(rows, capacity)
-    if rows:
-        loop.join_lists(
-            raw - first, texts.address, texts.offsets,
-            names.address, names.offsets if is_map else np.empty(0, np.int64),
-            _BRACES if is_map else _BRACKETS, writer.address, writer.offsets,
-        )  # fmt: skip
-    return writer.finish(rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
+    over_rows(
+        rows, loop.join_lists, raw - first, texts.address, texts.offsets,
+        names.address, names.offsets if is_map else np.empty(0, np.int64),
+        _BRACES if is_map else _BRACKETS, writer.address, writer.offsets,
+    )  # fmt: skip
+    return writer.finish(rows)
 
 
 def _address(numbers: np.ndarray[Any, Any]) -> int:
@@ -177,34 +174,17 @@ def _address(numbers: np.ndarray[Any, Any]) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _quoted(name: str) -> bytes:
-    """Return a column's name as it stands in an object, with the colon."""
+    """Return a column's name as JSON, with the colon."""
     return f"{json.dumps(name, ensure_ascii=False)}:".encode()
 
 
-def _filled(array: pa.Array, nothing: float) -> np.ndarray[Any, Any]:
-    """Return numbers, and this one for null; where none is null they are Arrow's own."""
-    numbers: np.ndarray[Any, Any] = (array.fill_null(nothing) if array.null_count else array).to_numpy(False)
-    return numbers
-
-
-def _integers(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return _filled(array if array.type == pa.int64() else array.cast(pa.int64()), 0)
-
-
-def _micros(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return _integers(array.cast(pa.timestamp("us", array.type.tz), safe=False).view(pa.int64()))
-
-
 def _long_floats(array: pa.Array, address: int) -> BinaryColumn:
-    """Return texts of those that the loop does not write without Arrow's help, which is ten times slower.
+    """Return Arrow's texts, which are ten times slower, of the doubles that the loop cannot write.
 
-    Args:
-        array: the column.
-        address: of its numbers, which stand there for null too.
+    ``address`` is that of the numbers, with some number for null.
     """
     short = np.empty(len(array), np.uint8)
-    if len(short):
-        loop.find_short(address, short)
+    over_rows(len(short), loop.find_short, address, short)
     if 0 not in short.tobytes():
         return BinaryColumn.nulls(len(array))
     long = array
@@ -225,17 +205,13 @@ def _same(array: pa.Array) -> pa.Array:
 
 
 _WRITERS: Final[Sequence[tuple[Callable[[pa.DataType], bool], int, Callable[[pa.Array], Any]]]] = (
-    (lambda kind: pa.types.is_integer(kind) and kind != pa.uint64(), loop.INT, _integers),
+    (lambda kind: pa.types.is_integer(kind) and kind != pa.uint64(), loop.INT, numbers_of),
     (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), loop.STRING, _same),
-    (
-        pa.types.is_float32,
-        loop.FLOAT,
-        lambda array: array.cast(pa.string()),
-    ),
-    (pa.types.is_boolean, loop.BOOL, lambda array: _integers(array.cast(pa.int8()))),
-    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, loop.TIMESTAMP, _micros),
-    (pa.types.is_timestamp, loop.LOCAL_TIMESTAMP, _micros),
-    (pa.types.is_date32, loop.DATE, lambda array: _integers(array.cast(pa.int32()))),
+    (pa.types.is_float32, loop.FLOAT, lambda array: array.cast(pa.string())),
+    (pa.types.is_boolean, loop.BOOL, numbers_of),
+    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, loop.TIMESTAMP, numbers_of),
+    (pa.types.is_timestamp, loop.LOCAL_TIMESTAMP, numbers_of),
+    (pa.types.is_date32, loop.DATE, numbers_of),
     (pa.types.is_decimal, loop.TEXT, _plain_decimals),
     (lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind), loop.BASE64, _same),
 )

@@ -1,10 +1,9 @@
-"""How many cells a message's lists make, counted in its bytes: before Google's library makes objects of it.
+"""The cells of a message's lists, counted in its bytes before Google's library makes objects of it.
 
-The library keeps a place for each field of each message, also of those that are not there: 1.6 kB for a message of two
-bytes and 100 fields. Only messages that are large enough to make too many cells are walked over, as this takes Python a
-second for a megabyte of messages.
+The library allocates each field of each message, even absent ones: 1.6 kB for a message of two bytes and 100 fields.
+Only messages that are large enough to make too many cells are counted, which takes Python a second for a megabyte.
 
-Damage is not looked for: the walk ends where the bytes make no sense, and the library finds out what is wrong.
+The count ends at damaged bytes; the library then reports the damage.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ __all__ = ["why_too_wide"]
 _SIZED: Final = 2
 _BEGIN_GROUP: Final = 3
 _END_GROUP: Final = 4
-#: What has one size.
+#: Wire types of a fixed size.
 _FIXED: Final = {1: 8, 5: 4}
 
-# A field by its number: how many columns an item has (0: it is in no list), whether it can be packed, the fields in it.
+# By number: the columns of an item (0: not in a list), whether it can be packed, the fields in it.
 _Fields = dict[int, tuple[int, bool, "_Fields"]]
 
 
@@ -38,7 +37,7 @@ def why_too_wide(value: bytes, text: str, name: str) -> str | None:
 
 @functools.lru_cache(64)
 def _table(text: str, name: str) -> tuple[int, _Fields]:
-    """Return how many columns an item has at most, and the fields of a message that are or have lists."""
+    """Return the most columns of an item, and the fields of a message that are or contain lists."""
     schema = protobuf_schema(text, name)
     return widest(schema.types), _fields(descriptor_of(text, name), {one.name: one.type for one in schema})
 
@@ -65,7 +64,7 @@ def _is_text(field: Any) -> bool:
 
 
 def _cells(data: bytes, fields: _Fields) -> int:
-    """Count; a message in another waits on a stack, for nobody knows how deep groups are in each other."""
+    """Count, with a stack instead of recursion: groups may be nested to any depth."""
     position, end, cells = 0, len(data), 0
     outer: list[tuple[int, _Fields]] = []
     nothing: _Fields = {}
@@ -80,7 +79,7 @@ def _cells(data: bytes, fields: _Fields) -> int:
             width, packable, inner = fields.get(tag >> 3, (0, False, nothing))
             if wire == _SIZED:
                 size, position = _varint(data, position)
-                # What is packed has a byte at least for each item.
+                # A packed item takes a byte or more.
                 cells += size if packable else width
                 if inner:
                     outer.append((end, fields))

@@ -1,11 +1,11 @@
-"""Whether columns go into the fields of a Protobuf message, by their types and then by their values.
+"""Whether columns fit the fields of a Protobuf message: first their types, then their values.
 
-Google's library takes what Python makes of a value, and does not always say that something is lost: a decimal that gets
-into a double by way of an int, two members of a ``oneof``. So what it is given is looked at here first. A type fits
-where every value comes back as it was, or is an error: a bigint goes into an ``int32`` field, which takes the values
-that it can hold, but not into a ``double`` field, which would round some. Types are looked at when a pipeline is built.
+Google's library does not always report a loss: a decimal that becomes a double by way of an int, two members of a
+``oneof``. So columns are checked here first. A type fits if every value is either unchanged or an error: a bigint fits
+an ``int32`` field, where values out of range are errors, but not a ``double`` field, which would round some. Types are
+checked when a pipeline is built.
 
-Refused: types of which only some values are lost without an error. It would depend on the data whether a sink is right.
+Refused: types of which some values are lost without an error. Whether a sink is right would depend on the data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["check_columns", "check_values"]
 
 @functools.lru_cache(64)
 def check_columns(schema: pa.Schema, text: str, name: str) -> None:
-    """Refuse columns of other types than a message's fields take.
+    """Reject columns whose types do not fit the message's fields.
 
     Raises:
         SerializationException: names the column, both types and the cast.
@@ -39,10 +39,10 @@ def check_columns(schema: pa.Schema, text: str, name: str) -> None:
 
 
 def check_values(columns: Mapping[str, pa.Array], descriptor: Any, path: str = "") -> None:
-    """Refuse values that a message cannot have, though their type fits.
+    """Reject values that do not fit though their type does.
 
     Raises:
-        SerializationException: two members of a ``oneof`` are there, or a time that no Timestamp is; names the columns.
+        SerializationException: two members of a ``oneof`` are set, or a time is not a Timestamp; names the columns.
     """
     for oneof in descriptor.oneofs:
         names = [field.name for field in oneof.fields if field.name in columns]
@@ -119,7 +119,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _is_whole(kind: pa.DataType) -> bool:
-    # The library says which numbers are too large for the field.
+    # The library reports numbers that are too large.
     return bool(pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale <= 0))
 
 
@@ -137,10 +137,10 @@ def _is_time(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None)
 
 
-#: What goes into a field without loss, and Spark's name of what it is read to.
+#: The types that fit a field, and Spark's name of its column type.
 _TIMESTAMP: Final = (_is_time, "timestamp")
 _BYTES: Final = (_is_bytes, "binary")
-#: By the number of the C++ type, as the library has it.
+#: By the library's number of the C++ type.
 _PLAIN: Final[dict[int, tuple[Callable[[pa.DataType], bool], str]]] = {
     1: (_is_whole, "int"), 2: (_is_whole, "bigint"), 3: (_is_whole, "bigint"), 4: (_is_whole, "decimal(20,0)"),
     5: (_fits_double, "double"), 6: (_fits_float, "float"), 7: (pa.types.is_boolean, "boolean"),
@@ -149,12 +149,11 @@ _PLAIN: Final[dict[int, tuple[Callable[[pa.DataType], bool], str]]] = {
 
 
 def _check_array(array: pa.Array, field: Any, path: str) -> None:
-    """Look at values of a field, and at those inside of them."""
     array = flatten(array)
     if field.message_type is None or pa.types.is_null(array.type):
         return
     if is_map(field):
-        # A slice has the items of the whole array.
+        # Offsets of a slice point into the whole child.
         first, last = (array.offsets[at].as_py() or 0 for at in (0, -1)) if len(array) else (0, 0)
         _check_array(array.items.slice(first, last - first), field.message_type.fields_by_name["value"], f"{path}{{}}")
     elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
@@ -167,6 +166,6 @@ def _check_array(array: pa.Array, field: Any, path: str) -> None:
         for micros in (bounds["min"], bounds["max"]):
             if micros is not None and not FIRST <= micros <= LAST:
                 raise SerializationException(
-                    f"column {path!r} has the timestamp {micros // 1_000_000} s after 1970, which is not between the "
-                    "years 1 and 9999; set such values to null before, or leave their rows out"
+                    f"column {path!r} has the timestamp {micros // 1_000_000} s after 1970, which is outside the "
+                    "years 1 to 9999; set such values to null before, or leave their rows out"
                 )

@@ -1,7 +1,7 @@
-"""Protobuf messages to columns and back, message by message, with Google's library: what compiled loops leave to it.
+"""Protobuf messages to columns and back, one by one with Google's library: those that compiled loops leave to it.
 
-A field that can be absent and is, is null; one that cannot has its default. Fields that the descriptor does not have
-are left out, as Protobuf's rules of evolution want it.
+Absent optional fields are null; absent required fields take their default. Unknown fields are ignored, by Protobuf's
+rules of evolution.
 """
 
 from __future__ import annotations
@@ -33,18 +33,7 @@ _MICROSECOND: Final = dt.timedelta(microseconds=1)
 def messages_to_columns(
     values: pa.Array, text: str, name: str, schema: pa.Schema, index: bytes | None
 ) -> tuple[pa.RecordBatch, list[BadRecord]]:
-    """Read one message a row.
-
-    Args:
-        values: bytes; null gives a row of nulls and is not bad.
-        text: the schema.
-        name: the message's.
-        schema: the wanted fields.
-        index: what is in front of each message: where it is in its file; None: nothing is.
-
-    Returns:
-        A batch of the schema, and the bad records in order, whose rows are all null.
-    """
+    """Read one message a row, as :func:`~sparkrelay.records.protobuf.reader.protobuf_to_columns`."""
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
 
     made, fields = _message(text, name), descriptor_of(text, name).fields_by_name
@@ -60,7 +49,7 @@ def messages_to_columns(
                 message = made.FromString(body) if reason is None else None
             got = [None if message is None else read(message) for _, read in readers]
         except (DecodeError, ValueError, OverflowError) as error:
-            reason = f"is no message {name}: {error}; was it written by another Protobuf schema?"
+            reason = f"is not a message {name}: {error}; was it written by another Protobuf schema?"
             got = [None] * len(readers)
         if reason is not None:
             bad.append(BadRecord(row, reason))
@@ -106,11 +95,11 @@ def _message(text: str, name: str) -> Any:
 
 
 def _reader(field: Any) -> Callable[[Any], Any]:
-    """Return what takes a field out of a message."""
+    """Return a function that reads a field of a message."""
     name = field.name
     if is_map(field):
         value = _value(field.message_type.fields_by_name["value"])
-        # The library has no order of entries, but one in each process: a micro-batch that runs again must be the same.
+        # The library's order differs between processes, and a micro-batch that is retried must give the same rows.
         return lambda message: sorted(
             ((key, value(its)) for key, its in getattr(message, name).items()), key=operator.itemgetter(0)
         )
@@ -123,7 +112,7 @@ def _reader(field: Any) -> Callable[[Any], Any]:
 
 
 def _microseconds(time: Any) -> int:
-    """Return a Timestamp as Arrow takes it, which costs a third of a datetime."""
+    """Return a Timestamp's microseconds, at a third of the cost of a datetime."""
     found = int(time.seconds) * 1_000_000 + int(time.nanos) // 1000
     if not FIRST <= found <= LAST:
         raise OverflowError(f"the timestamp of {time.seconds} s is not between the years 1 and 9999")
@@ -131,14 +120,14 @@ def _microseconds(time: Any) -> int:
 
 
 def _string(value: str | bytes) -> str:
-    """Return a text; of proto2's the library gives the bytes of one that is not UTF-8."""
+    """Return a text; for proto2 the library returns invalid UTF-8 as bytes."""
     if isinstance(value, bytes):
         raise ValueError(f"the text {value[:40]!r} is not UTF-8")  # noqa: TRY004 - the record is bad, not the code
     return value
 
 
 def _value(field: Any) -> Callable[[Any], Any]:
-    """Return what makes a column's value of a field's."""
+    """Return a function from a field's value to the column's."""
     if field.enum_type is not None:
         names = field.enum_type.values_by_number
         return lambda number: names[number].name if number in names else str(number)
@@ -186,7 +175,7 @@ def _set(message: Any, field: Any, value: Any) -> None:
 
 
 def _fill(message: Any, field: Any, value: Any) -> None:
-    """Fill a message that is a field's value."""
+    """Fill the message that is a field's value."""
     if value is None:
         raise ValueError("a message among several cannot be null")
     if field.message_type.full_name == TIMESTAMP:
@@ -203,15 +192,15 @@ def _plain(field: Any, value: Any) -> Any:
     if field.enum_type is not None:
         found = field.enum_type.values_by_name.get(value)
         if found is None:
-            raise ValueError(f"{value!r} is none of {', '.join(field.enum_type.values_by_name)}")
+            raise ValueError(f"{value!r} is not one of {', '.join(field.enum_type.values_by_name)}")
         return found.number
-    # Of whole numbers alone: no other decimals get here.
+    # Only whole numbers get here.
     return int(value) if isinstance(value, decimal.Decimal) else value
 
 
 def _behind(value: bytes, index: bytes) -> bytes:
-    """Return the message behind where in its file it is; of the first one in a file that is said in two ways."""
+    """Return the message after its index, which has two forms for the first message of a file."""
     for form in (index, b"\x02\x00") if index == b"\0" else (index,):
         if value.startswith(form):
             return value[len(form) :]
-    raise ValueError(f"it begins with {value[:6]!r}, which is the place of another message in its file")
+    raise ValueError(f"it begins with {value[:6]!r}, which is the index of another message")

@@ -20,38 +20,31 @@ _MAX_FIELDS: Final = 50_000
 
 
 class Program:
-    """What the loop looks up for each field that it meets.
-
-    Attributes:
-        tree: all columns.
-        roots: the wanted ones by name.
-        fields: those of all messages that are read, as :mod:`read_loop` describes them.
-        messages: the first field of each, and the one behind its last.
-        defaults: of each column what it has where nothing was written: whether it is valid, data, length.
-        depth: how deep messages are in each other.
-    """
+    """The tables in which the loop looks up each field."""
 
     def __init__(self) -> None:
         self.tree = NodeTree()
+        #: The wanted columns by name.
         self.roots: dict[str, Node] = {}
+        #: The fields of all messages that are read (:mod:`read_loop` describes them).
         self.fields = np.zeros((0, loop.FIELD), np.int64)
+        #: The first field of each message, and the one after its last.
         self.messages = np.zeros((1, 2), np.int64)
+        #: By column: validity, data and length of an absent field.
         self.defaults: dict[int, tuple[int, int, int]] = {}
+        #: Of nested messages.
         self.depth = 1
         self.owners: list[Any] = []
 
 
 class _UncommonError(Exception):
-    """Only the library reads such messages."""
+    """Only the library can read such messages."""
 
 
 def make_program(descriptor: Any, schema: pa.Schema) -> Program | None:
-    """Return how messages become columns; None if only Google's library reads such ones.
+    """Return how messages become the wanted columns; None if only Google's library can read them.
 
-    Args:
-        descriptor: the message's, of Google's library.
-        schema: the wanted columns; of their types as :func:`~sparkrelay.records.protobuf.schema.protobuf_schema` has
-            them, with all or some of the fields of messages in them.
+    The types are those of :func:`~sparkrelay.records.protobuf.schema.protobuf_schema`; structs may have fewer fields.
     """
     tables = _Tables()
     program = tables.program
@@ -113,7 +106,7 @@ class _Tables:
         return [_wire(field), op, node.column, listed, a, b]
 
     def _value(self, field: Any, node: Node, depth: int) -> tuple[int, int, int]:
-        """Return what reads a value, and its arguments."""
+        """Return the instruction that reads a value, and its arguments."""
         if field.enum_type is not None:
             self._expect(node, pa.string())
             return loop.ENUM, *self._words(field.enum_type)
@@ -139,7 +132,7 @@ class _Tables:
         return loop.MESSAGE, self.message(field.message_type, nodes, level=node.level, depth=depth + 1), 0
 
     def _words(self, enum: Any) -> tuple[int, int]:
-        """Return how many words an enum has, and the address of their table."""
+        """Return the number of words of an enum, and the address of their table."""
         table = np.zeros((len(enum.values_by_number), 3), np.int64)
         for row, number in enumerate(sorted(enum.values_by_number)):
             word = enum.values_by_number[number].name.encode()
@@ -150,7 +143,7 @@ class _Tables:
         return len(table), int(table.ctypes.data)
 
     def _default(self, field: Any) -> tuple[int, int]:
-        """Return the data and the length of what cannot be absent and is not written."""
+        """Return the data and the length of an absent required field."""
         if field.enum_type is None:
             return 0, 0
         word = np.frombuffer(field.enum_type.values_by_number[field.default_value].name.encode(), np.uint8)
@@ -164,7 +157,7 @@ class _Tables:
 
 
 def _wire(field: Any) -> int:
-    """Return how a value, or an item of a list that is not packed, stands in the bytes."""
+    """Return the wire type of a value, or of an item of a list that is not packed."""
     if field.type in {field.TYPE_DOUBLE, field.TYPE_FIXED64, field.TYPE_SFIXED64}:
         return loop.FIXED64
     if field.type in {field.TYPE_FLOAT, field.TYPE_FIXED32, field.TYPE_SFIXED32}:

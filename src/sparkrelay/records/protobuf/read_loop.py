@@ -1,9 +1,8 @@
 """The compiled loop that reads Protobuf messages by a table of their fields, as ``program`` makes it of a descriptor.
 
-It notes where texts are and how long lists are; ``nested_columns`` makes Arrow columns of that. What is damaged or out
-of the ordinary it leaves alone and marks: Google's library reads those rows, so that it alone decides what they mean.
-Every length is compared with the bytes that are there before it is used. Nothing recurses: messages in messages have
-frames on a stack as deep as the program says.
+It stores addresses of texts and lengths of lists, from which ``nested_columns`` makes Arrow columns. Damaged and
+unusual rows are only marked: Google's library reads them, and alone decides what they mean. Every length is compared
+with the remaining bytes before it is used. Nested messages have frames on a stack, not recursion.
 
 Source: Protobuf's encoding, protobuf.dev/programming-guides/encoding.
 """
@@ -30,13 +29,13 @@ from sparkrelay.records.json.search import high_bits, valid_utf8
 
 __all__ = ["FIRST", "LAST", "read_rows"]
 
-# How a value stands in the bytes.
+# Wire types.
 VARINT: Final = 0
 FIXED64: Final = 1
 SIZED: Final = 2
 FIXED32: Final = 5
 
-# What a field is; those up to ENUM stand one behind the other in a packed list.
+# What a field is; those up to ENUM can be in a packed list.
 INT64: Final = 0
 INT32: Final = 1
 UINT32: Final = 2
@@ -55,21 +54,21 @@ TEXT: Final = 14
 BYTES: Final = 15
 TIMESTAMP: Final = 16
 MESSAGE: Final = 17  # a: which one
-SKIP: Final = 18  # only what it takes the place of counts
+SKIP: Final = 18  # unwanted, but it replaces other members of its oneof
 
-# A field: of messages one behind the other, by number.
+# A field; the fields of a message are contiguous, by number.
 FIELD: Final = 8
 _NUMBER: Final = 0
 _WIRE: Final = 1
 _OP: Final = 2
 _COLUMN: Final = 3
-_LIST: Final = 4  # the column whose items these are; -1: none
+_LIST: Final = 4  # the column of its list; -1: none
 _A: Final = 5
 _B: Final = 6
-_ONEOF: Final = 7  # the column that notes that one of several is there; -1: none
+_ONEOF: Final = 7  # the column that notes that a member of its oneof was read; -1: none
 
-# A column: its level (0: rows; each kind of list has its own), addresses of validity, data, lengths (0: none), whether
-# what is not there is valid, and the data and the length that it has; how many words of eight bytes a value takes.
+# A column: its level (0: rows; each kind of list has its own), addresses of validity, data, lengths (0: none),
+# validity, data and length of an absent field, words of eight bytes of a value.
 COLUMN: Final = 8
 _LEVEL: Final = 0
 _VALID: Final = 1
@@ -97,7 +96,7 @@ LAST: Final = _LAST_SECOND * 1_000_000 + 999_999
 
 @inline
 def _size(position: int, end: int) -> tuple[int, int]:
-    """Read a size, or a field's number and kind: 32 bits without sign."""
+    """Read a size, or a tag: 32 bits without sign."""
     value, behind = read_unsigned(position, end)
     if behind - position > 5 or not 0 <= value <= _WORD:
         return 0, -1
@@ -112,7 +111,7 @@ def _word(value: int) -> int:
 
 @inline
 def _behind(wire: int, position: int, end: int) -> int:
-    """Return where a value ends; -1 if it does not, or if it is of another kind."""
+    """Return the end of a value; -1 if it is damaged, or of another wire type."""
     size = 0
     if wire == VARINT:
         _, position = read_unsigned(position, end)
@@ -150,7 +149,7 @@ def _timestamp(position: int, end: int) -> tuple[int, bool]:
 
 @inline
 def _enum(columns: Any, column: int, index: int, value: int, words: int, table: int, write: bool) -> bool:
-    """Store the word of a number; returns whether there is one."""
+    """Store the symbol of a number; returns whether there is one."""
     low, high = 0, words
     if 0 <= value < words and load64(table + value * 24) == value:
         low = value
@@ -173,7 +172,7 @@ def _enum(columns: Any, column: int, index: int, value: int, words: int, table: 
 def _scalar(
     op: int, columns: Any, column: int, index: int, position: int, end: int, a: int, b: int, write: bool
 ) -> int:
-    """Read a number; returns the position behind it, or -1."""
+    """Read a number; returns the position after it, or -1."""
     value = 0
     if op in (DOUBLE, SFIXED64, WORD64):
         if end - position < 8:
@@ -225,7 +224,7 @@ def _scalar(
 
 @inline
 def _find(fields: Any, first: int, behind: int, hint: int, number: int) -> int:
-    """Return where a message's field is, -1 if nobody wants it; fields mostly come in their order."""
+    """Return the place of a message's field, -1 if it is not wanted; fields are mostly in order."""
     if hint < behind and fields[hint, _NUMBER] == number:
         return hint
     if hint + 1 < behind and fields[hint + 1, _NUMBER] == number:
@@ -246,7 +245,7 @@ def _find(fields: Any, first: int, behind: int, hint: int, number: int) -> int:
 def _read_message(
     fields: Any, messages: Any, columns: Any, filled: Any, stack: Any, position: int, end: int, write: bool
 ) -> bool:
-    """Read one message; returns whether all of it is as it should be."""
+    """Read one message; returns False if it is strange."""
     depth, message, hint = 0, 0, messages[0, 0]
     while True:
         while position == end:
@@ -290,7 +289,7 @@ def _read_message(
         oneof = fields[at, _ONEOF]
         if oneof >= 0 and write:
             noted = columns[oneof, _VALID] + filled[columns[oneof, _LEVEL]]
-            # The last one counts, and takes away what the others left.
+            # The last one counts and clears the others: rare, so left to the library.
             if load8(noted) != 0:
                 return False
             store8(noted, 1)
@@ -316,7 +315,7 @@ def _read_message(
             return False
         stop = position + size
         if op == MESSAGE:
-            # The second of two would be merged into the first.
+            # A second one would be merged into the first.
             if write:
                 if list_ < 0 and load8(columns[column, _VALID] + index) != 0:
                     return False
@@ -347,7 +346,7 @@ def _read_message(
 
 @inline
 def _message_begin(position: int, end: int, place: Any) -> int:
-    """Return where the message behind its place in its file begins; -1 if that is another's."""
+    """Return the position after a message's index; -1 if it is another message's."""
     size = len(place)
     if size <= end - position:
         same = True
@@ -355,7 +354,7 @@ def _message_begin(position: int, end: int, place: Any) -> int:
             same &= load8(position + at) == place[at]
         if same:
             return position + size
-    # The first one in a file is said in two ways.
+    # The index of the first message has two forms.
     if size == 1 and place[0] == 0 and end - position >= 2 and load8(position) == 2 and load8(position + 1) == 0:
         return position + 2
     return -1
@@ -375,18 +374,18 @@ def read_rows(
         address: of the values.
         offsets: of the values.
         valid: a byte a row; empty if none is null.
-        place: what is in front of each message; empty: nothing is.
+        place: the message's index before each message; empty: there is none.
         fields: of all messages that are read.
-        messages: first field of each, and the one behind its last.
-        columns: where values go; all of them as where nothing was written.
-        widths: how many columns each level has.
-        filled: gets how many items each level has; all 0.
-        marks: of the same size, for what is undone.
-        room: of the same size; gets how many items each level must have room for, those of rows that turn out to be
-            strange too; all 0.
+        messages: first field of each, and the one after its last.
+        columns: the targets, all with the values of absent fields.
+        widths: the number of columns of each level.
+        filled: gets the number of items of each level; all 0.
+        marks: room for a copy of ``filled``.
+        room: gets the items of each level for which there must be room, with those of rows that turn out to be strange
+            while they are written; all 0.
         stack: room for frames.
-        strange: gets 1 for rows of which nothing was read, those that make too many cells too. Those that are strange
-            already are not looked at: where there are lists a first pass, which only counts, finds most of them.
+        strange: gets 1 for rows that were not read, or make too many cells. Rows marked before are skipped: with lists
+            a first pass, which only counts, finds most of them.
         write: False to count only.
     """
     for row in range(len(strange)):

@@ -1,4 +1,4 @@
-"""Protobuf messages to typed columns: :mod:`read_loop` does what is ordinary, Google's library the rest, row by row."""
+"""Protobuf messages to typed columns: :mod:`read_loop` reads ordinary rows, Google's library the others one by one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sparkrelay.records.protobuf import read_loop as loop
 from sparkrelay.records.protobuf.messages import messages_to_columns
 from sparkrelay.records.protobuf.program import make_program
 from sparkrelay.records.protobuf.schema import descriptor_of
+from sparkrelay.records.row_order import put_back
 
 if TYPE_CHECKING:
     from sparkrelay.records.protobuf.program import Program
@@ -31,8 +32,8 @@ def protobuf_to_columns(
         values: bytes; null gives a row of nulls and is not bad.
         text: the schema.
         name: the message's.
-        schema: the wanted fields. What is inside others is only looked into where it is wanted.
-        index: what is in front of each message: where it is in its file; None: nothing is.
+        schema: the wanted fields; messages in other fields are not parsed.
+        index: the framing's message index before each message, if any.
 
     Returns:
         A batch of the schema, and the bad records in order, whose rows are all null.
@@ -45,12 +46,7 @@ def protobuf_to_columns(
     if not len(strange):
         return batch, []
     own, bad = messages_to_columns(values.take(pa.array(strange)), text, name, schema, index)
-    rows = np.arange(len(values))
-    rows[strange] = len(values) + np.arange(len(strange))
-    order = pa.array(rows)
-    columns = [pa.concat_arrays([a, b]).take(order) for a, b in zip(batch.columns, own.columns, strict=True)]
-    if columns:
-        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    batch = put_back([(np.arange(len(values)), batch), (strange, own)], len(values), schema)
     return batch, [BadRecord(int(strange[one.index]), one.reason) for one in bad]
 
 
@@ -62,7 +58,7 @@ def _program(text: str, name: str, schema: pa.Schema) -> Program | None:
 def _read(
     values: pa.Array, program: Program, schema: pa.Schema, index: bytes | None
 ) -> tuple[pa.RecordBatch, np.ndarray[Any, Any]]:
-    """Return a batch, and the numbers of the rows in it that the loop has left alone."""
+    """Return a batch, and the rows that the loop left to the library."""
     column, rows, tree = BinaryColumn.of(values), len(values), program.tree
     place = NO_BYTES if index is None else np.frombuffer(bytearray(index), np.uint8)
     strange, room = np.zeros(rows, np.uint8), np.zeros(tree.levels, np.int64)
@@ -92,7 +88,7 @@ def _run(
     *,
     write: bool = False,
 ) -> tuple[np.ndarray[Any, Any], ...]:
-    """Return how many items each level has, and for how many there must be room; ``strange`` gets which rows are."""
+    """Return the items of each level, and the room that they need; marks ``strange`` rows."""
     tree = program.tree
     table = np.array(
         [

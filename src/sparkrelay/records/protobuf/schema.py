@@ -1,8 +1,7 @@
-"""Schemas of Protobuf messages, and the columns that they are read to, by Google's library (extra ``protobuf``).
+"""Schemas of Protobuf messages and their columns, by Google's library (extra ``protobuf``).
 
-Column types are those of Spark's ``from_protobuf``: enums are strings, ``Timestamp`` a timestamp, wrappers the value in
-them, ``uint32`` a bigint, ``uint64`` a decimal. A field that can be absent and is, is null; one that cannot has its
-default.
+Column types are those of Spark's ``from_protobuf``: enums are strings, ``Timestamp`` a timestamp, wrappers their value,
+``uint32`` a bigint, ``uint64`` a decimal. Absent optional fields are null; absent required fields take their default.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_DEPTH: Final = 32
-#: What the files are called that come with Protobuf.
+#: Where Protobuf's own files are.
 _OWN: Final = "google/protobuf/"
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 WRAPPERS: Final = frozenset(
@@ -34,11 +33,11 @@ WRAPPERS: Final = frozenset(
 
 
 def as_text(given: Any) -> tuple[str, str | None]:
-    """Return a schema as text, the base64 of a FileDescriptorSet, and the message's name if the schema says it.
+    """Return a schema as the base64 of a FileDescriptorSet, and the message's name if it is known.
 
     Args:
-        given: a generated message class, or the bytes of a FileDescriptorSet (``protoc --descriptor_set_out=...
-            --include_imports``), or such a text.
+        given: a generated message class, the bytes of a FileDescriptorSet (``protoc --descriptor_set_out=...
+            --include_imports``), or their base64.
     """
     _require()
     if isinstance(given, str):
@@ -66,21 +65,18 @@ def as_text(given: Any) -> tuple[str, str | None]:
 
 
 class ProtobufFile(NamedTuple):
-    """A file of a schema, as a registry takes it.
+    """A file of a schema, as a registry takes it."""
 
-    Attributes:
-        name: by which others import it.
-        text: the file, serialized, in base64.
-        imports: names of the files that it imports itself.
-    """
-
+    #: As other files import it.
     name: str
+    #: The base64 of the serialized file.
     text: str
+    #: Names of the files that it imports.
     imports: tuple[str, ...]
 
 
 def files_of(text: str) -> list[ProtobufFile]:
-    """Return the files of a schema, its own last, without those of Protobuf itself, which registries have."""
+    """Return the files of a schema, its own last, without Protobuf's own files, which registries have."""
     return [
         ProtobufFile(
             file.name,
@@ -93,7 +89,7 @@ def files_of(text: str) -> list[ProtobufFile]:
 
 
 def message_name(text: str, name: str | None) -> str:
-    """Return the full name of a schema's message: the first one of the last file, if none is named."""
+    """Check the full name of a schema's message; by default it is the first one of the last file."""
     file = _files(text)[-1]
     if name is not None:
         descriptor_of(text, name)
@@ -104,7 +100,7 @@ def message_name(text: str, name: str | None) -> str:
 
 
 def message_index(text: str, name: str) -> list[int]:
-    """Return where in its file a message is, as Confluent's framing says it: its number, and those of what it is in."""
+    """Return a message's indexes in its file for Confluent's framing: outermost first."""
     descriptor, path = descriptor_of(text, name), []
     while descriptor is not None:
         outer = descriptor.containing_type
@@ -129,7 +125,7 @@ def protobuf_schema(text: str, name: str) -> pa.Schema:
 
     fields = [(field.name, _type(field, field.name, 0)) for field in descriptor_of(text, name).fields]
     if not fields:
-        raise SerializationException(f"the Protobuf message {name} has no fields, which would be the columns")
+        raise SerializationException(f"the Protobuf message {name} has no fields, and so no columns")
     return pa.schema(fields)
 
 
@@ -148,7 +144,7 @@ def _files(text: str) -> Any:
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(text, validate=True)).file
     except (DecodeError, binascii.Error, ValueError) as error:
-        raise SerializationException(f"the Protobuf schema is no FileDescriptorSet: {error}") from error
+        raise SerializationException(f"the Protobuf schema is not a FileDescriptorSet: {error}") from error
     if not files:
         raise SerializationException("the Protobuf schema is a FileDescriptorSet without files")
     return files
@@ -190,7 +186,7 @@ def descriptor_of(text: str, name: str) -> Any:
 
 
 def is_map(field: Any) -> bool:
-    """Return whether a field is a map, which is written as a list of messages."""
+    """Return whether a field is a map, which is encoded as a list of messages."""
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
@@ -199,7 +195,7 @@ def _type(field: Any, path: str, depth: int, *, repeated: bool = True) -> pa.Dat
 
     if depth > MAX_DEPTH:
         raise SerializationException(
-            f"field {path[:80]!r} of the Protobuf message is deeper than {MAX_DEPTH}, or in itself"
+            f"field {path[:80]!r} of the Protobuf message is nested deeper than {MAX_DEPTH}, or in itself"
         )
     if is_map(field):
         key, value = field.message_type.fields
@@ -221,5 +217,5 @@ def _type(field: Any, path: str, depth: int, *, repeated: bool = True) -> pa.Dat
         return _type(field.message_type.fields_by_name["value"], path, depth + 1)
     inner = [(one.name, _type(one, f"{path}.{one.name}", depth + 1)) for one in field.message_type.fields]
     if not inner:
-        raise SerializationException(f"field {path!r} of the Protobuf message is one without fields; it has no column")
+        raise SerializationException(f"field {path!r} of the Protobuf message has no fields, and so no column")
     return pa.struct(inner)

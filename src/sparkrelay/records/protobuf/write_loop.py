@@ -1,4 +1,4 @@
-"""The compiled loop that writes Protobuf messages: for each row one field behind the other, as ``writer`` has them."""
+"""The compiled loop that writes Protobuf messages: of each row the fields that ``writer`` lists."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from sparkrelay.records._native import copy, inline, kernel, load8, load64, stor
 
 __all__ = ["write_rows"]
 
-# A field: what is in front of each value (0: nothing), what it is, addresses of validity (0: no nulls), data, offsets,
-# and whether a value of no bits or bytes is left out.
+# A field: tag (0: none), operation, addresses of validity (0: no nulls), data, offsets, and whether 0 or an empty value
+# is left out.
 FIELD: Final = 6
 _TAG: Final = 0
 _OP: Final = 1
@@ -24,9 +24,9 @@ WORD64: Final = 2
 WORD32: Final = 3
 TIMESTAMP: Final = 4  # microseconds
 SIZED: Final = 5
-BYTES: Final = 6  # with their sizes and tags already
+BYTES: Final = 6  # they contain sizes and tags
 
-#: How many bytes a number can take at most, with its tag: a Timestamp has two numbers, two tags and a size.
+#: The most bytes of a number and its tag: a Timestamp has two numbers, two tags and a size.
 WIDEST: Final = 5 + 1 + 2 * 11
 
 
@@ -49,7 +49,7 @@ def _write_timestamp(position: int, micros: int) -> int:
 
 @inline
 def _write_field(fields: Any, at: int, row: int, position: int) -> int:
-    """Write one field of a row; returns the position behind it."""
+    """Write one field of a row; returns the position after it."""
     valid, op, data = fields[at, _VALID], fields[at, _OP], fields[at, _DATA]
     if valid != 0 and load8(valid + row) == 0:
         return position
@@ -87,15 +87,7 @@ def _write_field(fields: Any, at: int, row: int, position: int) -> int:
 
 @kernel("void(int64[:, ::1], int64, int64, int64, int64[::1])")
 def write_rows(fields: Any, prefix: int, prefix_size: int, target: int, offsets: Any) -> None:
-    """Write a message a row.
-
-    Args:
-        fields: by number, as above.
-        prefix: address of what is in front of each message.
-        prefix_size: its bytes.
-        target: where to.
-        offsets: gets where each row ends.
-    """
+    """Write a message a row, after a prefix; ``offsets`` gets the end of each row."""
     position = target
     for row in range(len(offsets) - 1):
         copy(position, prefix, prefix_size)

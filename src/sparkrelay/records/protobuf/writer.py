@@ -1,8 +1,8 @@
-"""Typed columns to Protobuf messages: :mod:`write_loop` does what is ordinary, Google's library the rest.
+"""Typed columns to Protobuf messages: :mod:`write_loop` writes ordinary columns, Google's library the others.
 
-Messages in messages, and items of lists, are written first, all of a column in one pass; what they are in then takes
-their bytes. Columns of another type than a field's, of those that :mod:`fitting` lets pass, are left to the library,
-which converts them, and so are values that a field cannot have: it says what is wrong with them.
+Nested messages and items of lists are written first, a whole column in one pass; the outer messages then copy their
+bytes. Columns that :mod:`fitting` accepts but that need a conversion are left to the library. So are invalid values:
+its errors say what is wrong.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records._native import over_rows
 from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, flatten, validity_bytes
 from sparkrelay.records.protobuf import write_loop as loop
 from sparkrelay.records.protobuf.fitting import check_columns
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["columns_to_protobuf"]
 
-_MAX_BINARY: Final = (1 << 31) - 1
 _SIZE: Final = 5
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -38,13 +38,13 @@ def columns_to_protobuf(batch: pa.RecordBatch, text: str, name: str, prefix: byt
         batch: the columns, named as the message's fields.
         text: the schema.
         name: the message's.
-        prefix: bytes in front of each message.
+        prefix: bytes before each message.
 
     Returns:
-        A binary array (``large_binary`` if over 2 GiB) without nulls.
+        A binary array (``large_binary`` above 2 GiB) without nulls.
 
     Raises:
-        SerializationException: the columns do not go with the message, or a value does not; names the column.
+        SerializationException: the columns, or a value, do not fit the message; names the column.
     """
     check_columns(batch.schema, text, name)
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -53,16 +53,15 @@ def columns_to_protobuf(batch: pa.RecordBatch, text: str, name: str, prefix: byt
         fields.add_message(descriptor_of(text, name), columns)
     except _UncommonError:
         return columns_to_messages(batch, text, name, prefix)
-    written = fields.write(batch.num_rows, prefix)
-    return written.finish(batch.num_rows, large=int(written.offsets[-1]) > _MAX_BINARY)
+    return fields.write(batch.num_rows, prefix).finish(batch.num_rows)
 
 
 class _UncommonError(Exception):
-    """The library has to look at it."""
+    """Left to the library."""
 
 
 class _Fields:
-    """What the loop writes for each row."""
+    """The fields that the loop writes for each row."""
 
     def __init__(self) -> None:
         self._fields: list[tuple[int, list[int]]] = []
@@ -76,7 +75,7 @@ class _Fields:
             raise _UncommonError
         for oneof in descriptor.oneofs:
             there = [np.array(columns[field.name].is_valid()) for field in oneof.fields if field.name in columns]
-            # An error, which says where.
+            # The library's error names the columns.
             if len(there) > 1 and (np.sum(there, axis=0) > 1).any():
                 raise _UncommonError
         for name, array in columns.items():
@@ -87,7 +86,8 @@ class _Fields:
         writer = BinaryWriter(rows, self._capacity + rows * len(prefix))
         first = np.frombuffer(prefix or b"\0", np.uint8)
         table = np.array([row for _, row in sorted(self._fields)], np.int64).reshape(-1, loop.FIELD)
-        loop.write_rows(table, int(first.ctypes.data), len(prefix), writer.address, writer.offsets)
+        arguments = (table, int(first.ctypes.data), len(prefix), writer.address, writer.offsets)
+        over_rows(rows, loop.write_rows, *arguments)
         return writer
 
     def _add_field(self, field: Any, array: pa.Array) -> None:
@@ -112,7 +112,7 @@ class _Fields:
         self._add(field, op, array, written.address, offsets, tag=field.is_packed, implicit=True)
 
     def add_value(self, field: Any, array: pa.Array, *, tag: bool, implicit: bool) -> None:
-        """Add what is not repeated, or is an item."""
+        """Add a single value, or the items of a list."""
         if field.message_type is not None:
             self._inner(field, array, tag=tag)
         elif field.type in {field.TYPE_STRING, field.TYPE_BYTES}:
@@ -177,12 +177,12 @@ _WIRES: Final = {
 
 
 def _filled(array: pa.Array) -> Numbers:
-    """Return an array of int64; what is null is not looked at."""
+    """Return an array of int64, with some number for null."""
     return np.ascontiguousarray(pc.fill_null(array, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
 def _numbers(field: Any, array: pa.Array) -> tuple[int, Numbers]:
-    """Return how numbers are written, and their bits."""
+    """Return the instruction for numbers, and their bits."""
     kind = array.type
     if field.type in {field.TYPE_DOUBLE, field.TYPE_FLOAT}:
         if not pa.types.is_floating(kind):
@@ -220,7 +220,7 @@ def _enum_numbers(enum: Any, array: pa.Array) -> Numbers:
 
 
 def _low_words(array: pa.Array) -> Numbers:
-    """Return decimals of 64 bits without sign as their bits."""
+    """Return the bits of unsigned decimals of 64 bits."""
     array = pc.fill_null(array, 0) if array.null_count else array
     words = np.frombuffer(array.buffers()[1] or b"", np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
     if (words[1::2] != 0).any():
@@ -228,7 +228,7 @@ def _low_words(array: pa.Array) -> Numbers:
     return np.ascontiguousarray(words[::2])
 
 
-#: By the type's number in descriptor.proto: how integers are written, and which ones there are.
+#: By the type's number in descriptor.proto: the instruction, and the smallest and largest integer.
 _INTEGERS: Final = {
     3: (loop.VARINT, -(1 << 63), (1 << 63) - 1), 4: (loop.VARINT, 0, (1 << 63) - 1),
     5: (loop.VARINT, -(1 << 31), (1 << 31) - 1), 6: (loop.WORD64, 0, (1 << 63) - 1),

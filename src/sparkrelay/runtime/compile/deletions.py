@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.records.formats import OneColumn, RegistryFormat
 from sparkrelay.runtime.compile.carried_columns import keeps_newest
 from sparkrelay.runtime.compile.column_origins import computed_from, made_of
 from sparkrelay.runtime.compile.row_steps import null_where_deleting
@@ -75,8 +74,6 @@ class Deletions:
             sinks = (leg.sink for leg in self._legs if leg.sink is not None and leg.sink.internal)
             keys = (sink.key for sink in sinks if sink.topic in source.topics)
             return {name for key in keys if isinstance(key, tuple) for name in key}
-        if isinstance(source.key, OneColumn):
-            return {source.key.column_name("key")}
-        if isinstance(source.key, RegistryFormat):
-            return set(source.key.column_names("key"))
+        if source.key is not None:
+            return set(source.key.known_columns("key"))
         return {"key"} if raw else set()

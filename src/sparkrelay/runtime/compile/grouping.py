@@ -15,7 +15,6 @@ from pyspark.sql.types import StructField, StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.aggregate.calls import AggregateCalls, read_aggregates
 from sparkrelay.operators.ranking.plan import check_order, held_rows, with_places
-from sparkrelay.records.formats import OneColumn
 from sparkrelay.runtime.compile.catalyst import as_column, named, projected_sql
 from sparkrelay.runtime.compile.row_steps import check_repeatable, checked, refuse_hidden, visible
 from sparkrelay.runtime.compile.schemas import aggregate_spec, check_groupable, check_packable, without_kafka
@@ -267,8 +266,8 @@ def partitioned_by(leg: Leg, legs: Sequence[Leg], keys: Collection[str]) -> tupl
     """
     if leg.source.internal:
         columns = repartitioned_by(leg, legs)
-    elif isinstance(leg.source.key, OneColumn):
-        columns = (leg.source.key.column_name("key"),)
+    elif leg.source.key is not None and (column := leg.source.key.only_column("key")) is not None:
+        columns = (column,)
     else:
         return None
     return columns if set(columns) <= set(keys) else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     AtomicType,
@@ -18,15 +18,12 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
     FractionalType,
     IntegerType,
     IntegralType,
     LongType,
     MapType,
     NullType,
-    ShortType,
     SpatialType,
     StringType,
     StructField,
@@ -40,26 +37,11 @@ from pyspark.sql.types import (
 
 from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.records.custom import check_decode
-from sparkrelay.records.custom_format import CustomFormat
-from sparkrelay.records.formats import (
-    Arrow,
-    Boolean,
-    Double,
-    Float,
-    Format,
-    Integer,
-    Json,
-    Long,
-    OneColumn,
-    Raw,
-    RegistryFormat,
-    Short,
-    String,
-    Uuid,
-)
+from sparkrelay.records.formats import Format, Integer, Json, Long, OneColumn, Raw, String, Uuid
 from sparkrelay.records.formatted import columns_to_format, declared_schema
+from sparkrelay.records.json.reader import json_to_columns
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.records.typed import json_to_columns
+from sparkrelay.records.plain import PLAIN_TYPES
 from sparkrelay.runtime.compile.column_names import columns_there_are, key_outside
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateSpec
@@ -164,16 +146,8 @@ def layout_number(schema: StructType) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big", signed=True)
 
 
-_SPARK_TYPES: Mapping[type[OneColumn], DataType] = {
-    Raw: BinaryType(),
-    String: StringType(),
-    Integer: IntegerType(),
-    Long: LongType(),
-    Short: ShortType(),
-    Float: FloatType(),
-    Double: DoubleType(),
-    Boolean: BooleanType(),
-    Uuid: StringType(),
+_SPARK_TYPES: Final[Mapping[type[OneColumn], DataType]] = {
+    form: from_arrow_type(kind) for form, kind in PLAIN_TYPES.items()
 }
 #: Those that a column has as a message key by its type alone.
 _KEYS: Final = (Raw, String, Integer, Long)
@@ -181,51 +155,49 @@ _KEYS: Final = (Raw, String, Integer, Long)
 
 def format_fields(form: Format, place: str, where: str) -> list[StructField]:
     """Return the Spark columns that a format decodes into."""
-    if isinstance(form, OneColumn):
-        return [StructField(form.column_name(place), _SPARK_TYPES[type(form)])]
-    if isinstance(form, RegistryFormat):
-        try:
-            return list(from_arrow_schema(declared_schema(form, place), prefer_timestamp_ntz=True))
-        except SerializationException as error:
-            raise TopologyException(f"{where}: {error}") from error
-    fields = _declared_fields(form, where)
-    if isinstance(form, CustomFormat):
-        _check_decoding(form, fields, where)
-    elif isinstance(form, Arrow):
-        return list(fields) if form.column is None else [StructField(form.column, ArrayType(fields))]
-    else:
+    try:
+        declared = declared_schema(form, place)
+    except SerializationException as error:
+        raise TopologyException(f"{where}: {error}") from error
+    if declared is not None:
+        return list(from_arrow_schema(declared, prefer_timestamp_ntz=True))
+    fields = _given_fields(form, where)
+    column = form.only_column(place)
+    if column is not None:
+        return [StructField(column, ArrayType(fields))]
+    if form.column_check == "each":
         _check_readable(fields, where)
+    elif form.column_check == "all":
+        _check_decoding(form, fields, where)
     return list(fields)
 
 
-def _declared_fields(form: Format, where: str) -> StructType:
+def _given_fields(form: Format, where: str) -> StructType:
     """Return the schema that was given with a format.
 
-    Whatever it says, any column may be null, as in Spark's own ``from_json`` and readers of files: what is in a topic
-    is not known to keep to it.
+    All fields are nullable, as in Spark's own ``from_json`` and readers of files: records need not keep to the schema.
     """
-    assert isinstance(form, Json | Arrow | CustomFormat), form
-    name, parsed = type(form).__name__, form.schema
-    if parsed is None:
-        example = f'schema = "user string, amount double" in class {name}'
-        example = example if isinstance(form, CustomFormat) else f'such as {name}("user string, amount double")'
-        raise TopologyException(f"{where}: {name}() of a stream needs a schema, {example}")
-    if isinstance(parsed, StructType):
-        return parsed.toNullable()
+    name, given = type(form).__name__, form.schema
+    if given is None:
+        raise TopologyException(
+            f'{where}: {name}() of a stream needs a schema, such as schema="user string, amount double"'
+        )
     try:
         parsed = (
-            from_arrow_schema(parsed, prefer_timestamp_ntz=True)
-            if isinstance(parsed, pa.Schema)
-            else _parse_datatype_string(str(parsed))
+            from_arrow_schema(given, prefer_timestamp_ntz=True)
+            if isinstance(given, pa.Schema)
+            else given
+            if isinstance(given, StructType)
+            else _parse_datatype_string(str(given))
         )
     except PySparkException as error:
-        raise TopologyException(f"{where}: {name}({form.schema!r}) is not a schema: {error}") from error
+        raise TopologyException(f"{where}: {name}({given!r}) is not a schema: {error}") from error
     if not isinstance(parsed, StructType):
-        raise TopologyException(f"{where}: {name}({form.schema!r}) names no fields")
+        raise TopologyException(f"{where}: {name}({given!r}) names no fields")
     return parsed.toNullable()
 
 
-def _check_decoding(form: CustomFormat, fields: StructType, where: str) -> None:
+def _check_decoding(form: Any, fields: StructType, where: str) -> None:
     try:
         check_decode(form, arrow_schema(fields))
     except SerializationException as error:
@@ -422,7 +394,8 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     if not key and raw and "key" in rows.names:
         key = ("key",)
     form = sink.value or (_as_it_is(rows["value"]) if raw and not sink.internal and "value" in rows.names else Json())
-    for name in (*key, *([form.column_name("value")] if isinstance(form, OneColumn) else [])):
+    one = form.only_column("value")
+    for name in (*key, *([] if one is None else [one])):
         if name not in rows.names and not name.startswith(hidden_columns.PREFIX):
             there = columns_there_are(rows.names, name)
             misspelt = name.casefold() in map(str.casefold, rows.names)
@@ -430,19 +403,16 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
             raise TopologyException(f"{where} writes column {name!r}, but the columns are {there}{hint}")
     for place, given in (("key", sink.key), ("value", form)):
         if isinstance(given, OneColumn):
-            _check_type(rows[given.column_name(place)], given, place, where)
+            _check_type(rows[given.only_column(place)], given, place, where)
     for given, names in ((sink.key, key), (form, without_kafka(rows).names)):
-        if isinstance(given, RegistryFormat | CustomFormat):
+        if isinstance(given, Format) and given.column_check == "all":
             _check_writable(rows, names, given, where, key if given is form else ())
-        elif isinstance(given, Arrow) and given.column is not None:
-            _check_rows_column(rows, given.column, where)
     if isinstance(sink.key, str) and plain_format(rows[sink.key]) is None:
         kind = rows[sink.key].dataType.simpleString()
         raise TopologyException(
             f"{where} writes column {sink.key!r} ({kind}) as the message key, which takes string, int, bigint or "
             f'binary; cast it first: withColumn("{sink.key}", F.col("{sink.key}").cast("string"))'
         )
-    one = form.column_name("value") if isinstance(form, OneColumn) else None
     headers = sink.headers
     if headers is not None:
         _check_headers(headers, rows, where)
@@ -450,11 +420,12 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
         # Through a repartition topic they travel as a column.
         headers = "headers"
     written = [field for field in without_kafka(rows) if field.name != sink.headers]
-    if isinstance(form, Arrow):
-        one = form.column
     columns = StructType(written if one is None else [rows[one]])
-    if not sink.internal and not isinstance(form, OneColumn):
-        _check_values(columns, form, where)
+    if not isinstance(form, OneColumn):
+        if one is not None:
+            _check_rows_column(rows[one], where)
+        if not sink.internal:
+            _check_values(columns, form, where)
     return SinkPlan(form, columns, key, headers)
 
 
@@ -521,9 +492,7 @@ def _check_type(column: StructField, form: OneColumn, place: str, where: str) ->
     )
 
 
-def _check_writable(
-    rows: StructType, names: Sequence[str], form: RegistryFormat | CustomFormat, where: str, key: Sequence[str]
-) -> None:
+def _check_writable(rows: StructType, names: Sequence[str], form: Format, where: str, key: Sequence[str]) -> None:
     """Refuse columns that a schema does not take, or that leave out what it wants."""
     try:
         schema = arrow_schema(StructType([rows[name] for name in names]))
@@ -538,7 +507,7 @@ def _check_values(columns: StructType, form: Format, where: str) -> None:
     """Refuse columns whose values a format cannot hold."""
     for field in columns:
         reason = lost_in_arrow(field)
-        if reason is None and isinstance(form, Json):
+        if reason is None and form.column_check == "each":
             try:
                 columns_to_format(_no_rows(arrow_schema(StructType([field]))), form)
             except (SerializationException, pa.ArrowException) as error:
@@ -551,13 +520,12 @@ def _check_values(columns: StructType, form: Format, where: str) -> None:
             )
 
 
-def _check_rows_column(rows: StructType, name: str, where: str) -> None:
-    kind = rows[name].dataType if name in rows.names else None
+def _check_rows_column(column: StructField, where: str) -> None:
+    name, kind = column.name, column.dataType
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
-        found = "is not there" if kind is None else f"is {kind.simpleString()}"
         raise TopologyException(
             f"{where} writes the rows in column {name!r} as Arrow(column={name!r}), which takes an array of structs; "
-            f"it {found}. Arrow() writes the columns as they are"
+            f"it is {kind.simpleString()}. Arrow() writes the columns as they are"
         )
 
 
@@ -572,10 +540,7 @@ def _sink_key(sink: Sink) -> tuple[str, ...]:
         return sink.key
     if isinstance(sink.key, str):
         return (sink.key,)
-    if isinstance(sink.key, RegistryFormat):
-        return sink.key.column_names("key")
-    assert isinstance(sink.key, OneColumn), sink.key
-    return (sink.key.column_name("key"),)
+    return sink.key.known_columns("key")
 
 
 def check_packable(visible: StructType, where: str, what: str = "go through a repartition topic") -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.formats import OneColumn
 from sparkrelay.runtime.compile.carried_columns import keeps_newest
 from sparkrelay.runtime.compile.catalyst import default_column, named, null_column, select_names
 from sparkrelay.runtime.compile.schemas import (
@@ -117,10 +116,8 @@ def fetch_spec(
     )
 
 
-def _needed(form: Format, place: str, source: Source, schema: StructType, *, whole: bool) -> pa.Schema | None:
-    """Return the columns of a key or value that are decoded; None where its format is of one column."""
-    if isinstance(form, OneColumn):
-        return None
+def _needed(form: Format, place: str, source: Source, schema: StructType, *, whole: bool) -> pa.Schema:
+    """Return the columns of a key or value that are decoded."""
     declared = format_fields(form, place, str(source.call_site))
     read = {*schema.names, source.timestamp, *(field.name for field in declared if whole)}
     return arrow_schema(StructType([field for field in declared if field.name in read]))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records.json.reader import json_to_columns
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.partition import murmur2_partitions
-from sparkrelay.records.typed import json_to_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

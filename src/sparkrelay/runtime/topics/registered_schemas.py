@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from sparkrelay.client.schema_registry import Reference, SchemaRegistry, UnusableSchemaException
 from sparkrelay.errors import ConfigException, SchemaRegistryException, SerializationException, TopologyException
-from sparkrelay.records.formats import Avro, Protobuf, RegistryFormat
+from sparkrelay.records.formats import RegistryFormat
 from sparkrelay.records.framing import WriterSchemas
 from sparkrelay.topology import Subtopology, Topology
 
@@ -41,7 +41,7 @@ def with_registered_schemas(topology: Topology, config: StreamsConfig) -> Topolo
     """
     legs = (*topology.legs, *topology.global_tables)
     forms = [form for leg in legs for form in _formats(leg)]
-    if not any(isinstance(form, RegistryFormat) and form.is_framed for form in forms):
+    if not any(map(_is_framed, forms)):
         return topology
     if not config.schema_registry_url:
         raise ConfigException(
@@ -53,6 +53,10 @@ def with_registered_schemas(topology: Topology, config: StreamsConfig) -> Topolo
         (Subtopology(part.id, tuple(map(resolver.leg, part.legs))) for part in topology.subtopologies),
         tuple(map(resolver.leg, topology.global_tables)),
     )
+
+
+def _is_framed(form: Any) -> TypeGuard[RegistryFormat]:
+    return isinstance(form, RegistryFormat) and form.is_framed
 
 
 def _formats(leg: Leg) -> list[Any]:
@@ -80,7 +84,7 @@ class _Resolver:
         return leg
 
     def _read(self, form: Any, topics: Sequence[str], place: str, call_site: CallSite) -> Any:
-        if not isinstance(form, RegistryFormat) or not form.is_framed:
+        if not _is_framed(form):
             return form
         key = ("read", form, tuple(topics), place)
         if key not in self._found:
@@ -95,12 +99,12 @@ class _Resolver:
                     )
                 schema, number = _whole(chosen[0], call_site), chosen[0].id
             # JSON and Protobuf records need no writer schema.
-            writers = self._writers(subjects, call_site) if isinstance(form, Avro) else None
+            writers = self._writers(subjects, call_site) if form.needs_writers else None
             self._found[key] = _made(form, schema, number, writers, call_site)
         return self._found[key]
 
     def _written(self, form: Any, topic: str, place: str, call_site: CallSite) -> Any:
-        if not isinstance(form, RegistryFormat) or not form.is_framed:
+        if not _is_framed(form):
             return form
         key = ("written", form, topic, place)
         if key not in self._found:
@@ -131,7 +135,7 @@ class _Resolver:
         return text
 
     def _number(self, form: RegistryFormat, subject: str, call_site: CallSite) -> int:
-        references = self._imported(form, call_site) if isinstance(form, Protobuf) else []
+        references = self._imported(form, call_site)
         number = self._registry.lookup(subject, form.registered_text, form.kind, references)
         if number is None and form.kind != "PROTOBUF":
             # Apicurio compares the text, spaces included.
@@ -146,11 +150,11 @@ class _Resolver:
             )
         return number
 
-    def _imported(self, form: Protobuf, call_site: CallSite) -> list[Reference]:
+    def _imported(self, form: RegistryFormat, call_site: CallSite) -> list[Reference]:
         """Return references to the files that a schema imports, under their names as Confluent's serializer does."""
         found: dict[str, Reference] = {}
-        *imported, own = form.files
-        for name, text, imports in imported:
+        files = form.files
+        for name, text, imports in files[:-1]:
             further = [found[one] for one in imports if one in found]
             version = self._registry.version_of(name, text, form.kind, further)
             if version is None and self._config.auto_register_schemas:
@@ -162,7 +166,7 @@ class _Resolver:
                     "that name; register it, or set auto.register.schemas=true"
                 )
             found[name] = Reference(name, name, version)
-        return [found[one] for one in own.imports if one in found]
+        return [found[one] for file in files[-1:] for one in file.imports if one in found]
 
     def _one(self, form: RegistryFormat, subject: str, call_site: CallSite) -> RegisteredSchema:
         version = "latest" if form.version is None else form.version

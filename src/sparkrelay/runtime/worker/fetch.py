@@ -9,11 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.errors import SerializationException, SparkRelayError
+from sparkrelay.errors import SerializationException, SparkRelayError, UnknownSchemaException
 from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.batches.encode import NO_TIMESTAMP
-from sparkrelay.records.custom_format import CustomFormat
-from sparkrelay.records.formats import OneColumn
 from sparkrelay.records.formatted import format_to_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand
@@ -216,8 +214,6 @@ def raw_columns(spec: FetchSpec) -> frozenset[str]:
 
 
 def _key_wanted(spec: FetchSpec) -> bool:
-    if isinstance(spec.key, OneColumn):
-        return spec.whole or spec.key.column_name("key") in {*spec.output.names, spec.event_time}
     return spec.key_schema is not None and len(spec.key_schema) > 0
 
 
@@ -230,9 +226,9 @@ def _rows(
         _require_layout(spec, partition, raw)
     try:
         columns, bad = _decoded(spec, raw)
+    except UnknownSchemaException:
+        raise  # the driver asks the registry, and the batch runs again
     except SerializationException as error:
-        if not spec.internal and not isinstance(spec.value, CustomFormat):
-            raise
         where = f"{partition.topic}-{partition.partition} from offset {raw.column('offset')[0].as_py()} on"
         what = f"records of {where} do not decode: {error}"
         if spec.internal:

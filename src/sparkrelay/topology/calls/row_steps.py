@@ -7,8 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.custom_format import CustomFormat
-from sparkrelay.records.formats import Arrow, Format, Json, JsonSchema, Protobuf
+from sparkrelay.records.format import Format
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, is_column, literal_of_now, made_up_seed
 from sparkrelay.topology.describe import format_text
@@ -183,22 +182,12 @@ class RowSteps:
                 raise TopologyException(
                     f"{call_site}: {place}= of to({topic!r}) takes a format such as {hint}, not {form!r}"
                 )
-        if isinstance(key, Protobuf):
-            raise TopologyException(
-                f"{call_site}: a Protobuf key has no fixed bytes, so equal keys could go to different partitions; use "
-                'String("column"), Integer, Long or Raw, or leave key= out'
-            )
-        if isinstance(key, Json | JsonSchema):
-            raise TopologyException(
-                f"{call_site}: a JSON key has no fixed bytes, so equal keys could go to different partitions; use "
-                'String("column"), Integer, Long or Raw, or leave key= out'
-            )
-        if isinstance(key, Arrow | CustomFormat):
+        if isinstance(key, Format) and not key.has_fixed_bytes:
             raise TopologyException(
                 f"{call_site}: key={type(key).__name__}(...) of to({topic!r}) has no fixed bytes, so equal keys could "
                 'go to different partitions; use String("column"), Integer, Long or Raw, or leave key= out'
             )
-        if isinstance(value, Json | Arrow) and value.schema is not None:
+        if value is not None and value.schema_is_for_reading and value.schema is not None:
             kind = type(value).__name__
             raise TopologyException(
                 f"{call_site}: value={format_text(value)} of to({topic!r}) has a schema, which is for reading: columns "

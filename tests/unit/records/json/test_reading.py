@@ -13,10 +13,11 @@ from hypothesis import given, settings, strategies as st
 from tests.examples import examples
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records import typed
+from sparkrelay.records.bad_record import BadRecord
+from sparkrelay.records.json import reader
+from sparkrelay.records.json.reader import json_to_columns
 from sparkrelay.records.json.scan import MAX_DEPTH
 from sparkrelay.records.json.values import Misfit, row_from_json
-from sparkrelay.records.typed import BadRecord, json_to_columns
 
 UTC = dt.UTC
 FLIGHT = pa.schema([("carrier", pa.string()), ("dep_delay", pa.float64()), ("time", pa.timestamp("us", "UTC"))])
@@ -185,8 +186,8 @@ def test_a_bad_record_among_many_costs_only_itself():
 
 def test_only_few_rows_are_read_one_by_one(monkeypatch):
     seen = []
-    real = typed.row_from_json
-    monkeypatch.setattr(typed, "row_from_json", lambda value, schema: seen.append(value) or real(value, schema))
+    real = reader.row_from_json
+    monkeypatch.setattr(reader, "row_from_json", lambda value, schema: seen.append(value) or real(value, schema))
     values = [b'{"carrier": "x"}'] * 10_000
     values[4_000] = b'{"carrier": 7}'
     rows, bad = read(*values)

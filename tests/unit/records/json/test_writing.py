@@ -13,8 +13,8 @@ from hypothesis import given, settings, strategies as st
 from tests.examples import examples
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records.json.reader import json_to_columns
 from sparkrelay.records.json.writer import columns_to_json
-from sparkrelay.records.typed import json_to_columns
 
 UTC = dt.UTC
 WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])

@@ -75,7 +75,7 @@ def test_columns_of_other_types(columns, common, left):
     [
         ({"big": pa.array([decimal.Decimal(2**64)], pa.decimal128(38, 0))}, "column 'big' cannot be written"),
         ({"first": pa.array([{"n": 2**31}], pa.struct([("n", pa.int64())]))}, "column 'first' cannot be written"),
-        ({"color": ["GREEN"]}, "'GREEN' is none of RED, BLUE"),
+        ({"color": ["GREEN"]}, "'GREEN' is not one of RED, BLUE"),
         ({"items": pa.array([[None]], SCHEMA.field("items").type)}, "takes no null"),
     ],
 )

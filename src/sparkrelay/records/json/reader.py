@@ -15,7 +15,7 @@ by record, which is slow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,33 +24,15 @@ import pyarrow.json
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
 from sparkrelay.records.bad_record import BadRecord
-from sparkrelay.records.formats import Boolean, Double, Float, Integer, Long, OneColumn, Raw, Short, String, Uuid
 from sparkrelay.records.json.cells import too_wide_rows
 from sparkrelay.records.json.columns import finish_column, parsed_type
 from sparkrelay.records.json.flat import is_flat, read_flat
 from sparkrelay.records.json.scan import join_objects
 from sparkrelay.records.json.values import Misfit, row_from_json
-from sparkrelay.records.json.writer import columns_to_json
-from sparkrelay.records.keys import is_text, key_columns, plain_misfit, plain_misfits
-from sparkrelay.records.plain import FIXED_WIDTHS, misfits_as_uuids, read_fixed
+from sparkrelay.records.plain import is_text
+from sparkrelay.records.row_order import bisect, put_back
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-__all__ = ["PLAIN_TYPES", "BadRecord", "columns_to_json", "json_to_columns", "plain_to_column"]
-
-#: Formats of one column -> the type that it has.
-PLAIN_TYPES: Final[Mapping[type[OneColumn], pa.DataType]] = {
-    Raw: pa.binary(),
-    String: pa.string(),
-    Integer: pa.int32(),
-    Long: pa.int64(),
-    Short: pa.int16(),
-    Float: pa.float32(),
-    Double: pa.float64(),
-    Boolean: pa.bool_(),
-    Uuid: pa.string(),
-}
+__all__ = ["json_to_columns"]
 
 _BLOCK: Final = 1 << 20
 _SMALL_GROUP: Final = 32
@@ -80,68 +62,47 @@ def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch
         # A driver asks whether a schema can be read: without values, so that it needs no loop.
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema), []
     if not is_flat(schema):
-        if wide := too_wide_rows(values, column, schema):
-            values = _without(values, [one.index for one in wide])
+        wide = too_wide_rows(values, column, schema)
+        if wide:
+            place = np.arange(len(values))
+            values = values.take(pa.array(place, mask=np.isin(place, [one.index for one in wide])))
         batch, bad = _read_any(values, schema, parsed)
         return batch, sorted(bad + wide, key=lambda one: one.index)
     columns, declined = read_flat(column, len(values), schema)
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     if not len(declined):
-        return pa.RecordBatch.from_arrays(columns, schema=schema), []
+        return batch, []
     rest, bad = _read_any(values.take(pa.array(declined)), schema, parsed)
-    place = np.arange(len(values))
-    place[declined] = len(values) + np.arange(len(declined))
-    arrays = [pa.concat_arrays([column, rest.column(i)]).take(pa.array(place)) for i, column in enumerate(columns)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema), [
+    return put_back([(np.arange(len(values)), batch), (declined, rest)], len(values), schema), [
         BadRecord(int(declined[one.index]), one.reason) for one in bad
     ]
 
 
-def plain_to_column(values: pa.Array, form: type[OneColumn]) -> tuple[pa.Array, list[BadRecord]]:
-    """Read what Kafka's own serialisers write.
-
-    Args:
-        values: keys or values of records; null stays null.
-        form: one of ``PLAIN_TYPES``.
-
-    Returns:
-        The column, and the bad records in order, which are null in it.
-    """
-    values, kind = flatten(values), PLAIN_TYPES[form]
-    if kind in FIXED_WIDTHS:
-        return read_fixed(values, kind)
-    wrong = plain_misfits(values, kind)
-    bad = [BadRecord(int(row), plain_misfit(values[int(row)].as_py(), kind)) for row in wrong]
-    if bad:
-        values = _without(values, wrong)
-    column = key_columns(values, pa.schema([("plain", kind)]))[0]
-    if form is Uuid and len(unlike := misfits_as_uuids(column)):
-        bad += [BadRecord(int(row), f"is {column[int(row)].as_py()[:60]!r}, which is no UUID") for row in unlike]
-        column = _without(column, unlike)
-        bad.sort(key=lambda one: one.index)
-    return column, bad
-
-
-def _without(column: pa.Array, rows: list[int] | np.ndarray[Any, Any]) -> pa.Array:
-    """Return a column with nulls in some rows."""
-    place = np.arange(len(column))
-    return column.take(pa.array(place, mask=np.isin(place, rows)))
-
-
 def _read_any(values: pa.Array, schema: pa.Schema, parsed: pa.Schema | None) -> tuple[pa.RecordBatch, list[BadRecord]]:
-    """Read objects of any schema with Arrow's parser, and what it refuses one by one."""
+    """Read objects of any schema with Arrow's parser, and those that it refuses one by one."""
     joined = _Joined(values)
     pieces: list[tuple[int, pa.Table]] = []
     slow: set[int] = set(np.flatnonzero(joined.suspect).tolist())
+
+    def parses(low: int, high: int) -> bool:
+        table = _parse(joined, parsed, low, high)
+        if table is not None:
+            pieces.append((low, table))
+        return table is not None
+
     if parsed is None:
-        slow.update(row for row in range(len(values)) if values[row].is_valid)
+        slow.update(range(len(values)))
     else:
-        for low, high in _parse(joined, parsed, 0, len(values), pieces):
+        for low, high in bisect(len(values), parses, _SMALL_GROUP):
             slow.update(range(low, high))
-    columns, unreadable = _finish(pieces, schema)
-    slow |= unreadable
-    if not slow and len(pieces) == 1:
-        return pa.RecordBatch.from_arrays(columns, schema=schema), []
-    return _patched(values, schema, pieces, columns, sorted(slow))
+    rows = np.concatenate([np.arange(low, low + table.num_rows) for low, table in pieces] or [np.empty(0, np.int64)])
+    columns, unreadable = _finish(pieces, schema, rows)
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    alone = np.array(sorted(slow | unreadable), np.int64)
+    if not len(alone):
+        return put_back([(rows, batch)], len(values), schema), []
+    patches, bad = _read_each(values, schema, alone.tolist())
+    return put_back([(rows, batch), (alone, patches)], len(values), schema), bad
 
 
 class _Joined:
@@ -193,40 +154,28 @@ def _parsed_schema(schema: pa.Schema) -> pa.Schema | None:
     return pa.schema(list(zip(names, kinds, strict=True)) or [(_NO_COLUMN, pa.string())])
 
 
-def _parse(
-    joined: _Joined, parsed: pa.Schema, first: int, last: int, pieces: list[tuple[int, pa.Table]]
-) -> Iterator[tuple[int, int]]:
-    """Parse rows into ``pieces``, in order; yields the ranges that the parser refuses."""
-    waiting = [(first, last)]
-    while waiting:
-        low, high = waiting.pop()
-        if low == high:
-            continue
-        data, block = joined.lines(low, high)
-        try:
-            table = pyarrow.json.read_json(
-                pa.BufferReader(data),
-                read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=block),
-                parse_options=pyarrow.json.ParseOptions(
-                    explicit_schema=parsed, newlines_in_values=False, unexpected_field_behavior="ignore"
-                ),
-            )
-        except pa.ArrowInvalid:
-            table = None
-        if table is not None and table.num_rows == high - low:
-            pieces.append((low, table))
-        elif high - low <= _SMALL_GROUP:
-            yield low, high
-        else:
-            middle = (low + high) // 2
-            waiting += ((middle, high), (low, middle))
+def _parse(joined: _Joined, parsed: pa.Schema, low: int, high: int) -> pa.Table | None:
+    """Return the parsed rows; None if the parser refuses one."""
+    data, block = joined.lines(low, high)
+    try:
+        table = pyarrow.json.read_json(
+            pa.BufferReader(data),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=block),
+            parse_options=pyarrow.json.ParseOptions(
+                explicit_schema=parsed, newlines_in_values=False, unexpected_field_behavior="ignore"
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+    return table if table.num_rows == high - low else None
 
 
-def _finish(pieces: list[tuple[int, pa.Table]], schema: pa.Schema) -> tuple[list[pa.Array], set[int]]:
+def _finish(
+    pieces: list[tuple[int, pa.Table]], schema: pa.Schema, rows: np.ndarray[Any, Any]
+) -> tuple[list[pa.Array], set[int]]:
     """Turn parsed columns into those of the schema; returns them and the rows with texts that do not fit."""
     if not pieces:
         return [pa.nulls(0, field.type) for field in schema], set()
-    rows = np.concatenate([np.arange(low, low + table.num_rows) for low, table in pieces])
     table = pa.concat_tables([table for _, table in pieces]) if len(pieces) > 1 else pieces[0][1]
     unreadable: set[int] = set()
     columns = [
@@ -235,31 +184,16 @@ def _finish(pieces: list[tuple[int, pa.Table]], schema: pa.Schema) -> tuple[list
     return columns, unreadable
 
 
-def _patched(
-    values: pa.Array, schema: pa.Schema, pieces: list[tuple[int, pa.Table]], columns: list[pa.Array], slow: list[int]
-) -> tuple[pa.RecordBatch, list[BadRecord]]:
-    """Read some rows one by one and put them between the others."""
-    place = np.full(len(values), -1, np.int64)
-    used = 0
-    for low, table in pieces:
-        place[low : low + table.num_rows] = np.arange(used, used + table.num_rows)
-        used += table.num_rows
-    patches: list[dict[str, Any]] = []
+def _read_each(values: pa.Array, schema: pa.Schema, rows: list[int]) -> tuple[pa.RecordBatch, list[BadRecord]]:
+    """Read some rows one by one; bad ones are null, as are those without a value."""
+    found: list[dict[str, Any]] = []
     bad: list[BadRecord] = []
-    for row in slow:
+    for row in rows:
         value = values[row].as_py()
-        place[row] = -1
-        if value is None:
-            continue
         try:
-            patches.append(row_from_json(value, schema))
+            found.append({} if value is None else row_from_json(value, schema))
         except Misfit as misfit:
             bad.append(BadRecord(row, str(misfit)))
-        else:
-            place[row] = used + len(patches) - 1
-    indices = pa.array(place, mask=place < 0)
-    arrays = []
-    for field, column in zip(schema, columns, strict=True):
-        patch = pa.array([patch[field.name] for patch in patches], field.type)
-        arrays.append(pa.concat_arrays([column, patch]).take(indices))
+            found.append({})
+    arrays = [pa.array([one.get(field.name) for one in found], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema), bad
