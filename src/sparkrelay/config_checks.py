@@ -12,25 +12,6 @@ from sparkrelay.types import is_topic_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = [
-    "MOST_TAGS",
-    "REUSE_SOURCE_TOPICS",
-    "SUBJECT_NAME_STRATEGIES",
-    "check_application_id",
-    "check_client_tags",
-    "not_empty",
-    "optimization",
-    "path",
-    "registry",
-    "replication_factor",
-    "servers",
-    "strategy",
-    "tag_names",
-    "token",
-    "topic_name",
-    "user_info",
-]
-
 #: Kafka's limits, which keep subscriptions small (KIP-708).
 MOST_TAGS: Final = 5
 _LONGEST_TAG_KEY, _LONGEST_TAG_VALUE = 20, 30

@@ -12,8 +12,6 @@ import subprocess
 import uuid
 from pathlib import Path
 
-__all__ = ["boot_id", "is_running", "process_start"]
-
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 

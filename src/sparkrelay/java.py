@@ -11,8 +11,6 @@ from pathlib import Path
 
 from sparkrelay.errors import JavaException
 
-__all__ = ["MINIMUM_JAVA", "java_executable", "java_version", "require_java"]
-
 MINIMUM_JAVA = 17
 _REMEDY = (
     f"Install a JDK or JRE {MINIMUM_JAVA} or newer (for example 'apt-get install openjdk-17-jre-headless' or "

@@ -13,19 +13,6 @@ import pwd
 import stat
 from pathlib import Path
 
-__all__ = [
-    "cache_folder",
-    "distrust",
-    "keep_others_from_writing",
-    "make_directory",
-    "open_file",
-    "read_file",
-    "replace_file",
-    "state_folder",
-    "user_name",
-    "volume_group",
-]
-
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 

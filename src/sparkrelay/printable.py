@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["printable", "printable_lines"]
-
 #: C0, DEL, C1; directional marks, embeddings, overrides and isolates; line and paragraph separators; lone surrogates,
 #: which no stream can write.
 _CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -26,27 +26,6 @@ from sparkrelay.errors import ConfigException
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "DECOMPRESSED_BATCH_BYTES",
-    "INT32_MAX",
-    "INT64_MAX",
-    "Foreign",
-    "MaskedSettings",
-    "Setting",
-    "check",
-    "check_sent",
-    "dotted",
-    "host_and_port",
-    "nearest",
-    "read",
-    "setting",
-    "setting_of",
-    "settings_of",
-    "shortly",
-    "shown",
-    "string_problem",
-]
-
 _log = logging.getLogger(__name__)
 
 #: Default of ``max.decompressed.batch.bytes``. By default a broker accepts a megabyte of compressed records, and

@@ -15,8 +15,6 @@ from sparkrelay.errors import IllegalTransitionException
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["StateMachine"]
-
 S = TypeVar("S", bound=enum.Enum | str)
 
 _REMEMBERED: Final = 20

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.assignment.task_assignor import TaskAssignor
 
-__all__ = ["agreed_assignor", "assignor_name"]
-
 _BUILT_IN = "sparkrelay."
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["ApplicationState"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationState:

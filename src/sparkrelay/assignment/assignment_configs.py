@@ -8,8 +8,6 @@ from typing import Final, Self
 from sparkrelay.config import StreamsConfig
 from sparkrelay.settings import INT32_MAX, check, setting_of
 
-__all__ = ["AssignmentConfigs"]
-
 #: Kafka does not bound these; its assignors treat a negative number of standbys as none.
 _ANY: Final = {"least": -INT32_MAX, "most": INT32_MAX}
 

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from sparkrelay.protocol import AssignmentInfo, SubscriptionInfo
     from sparkrelay.types import ProcessId, TopicPartition
 
-__all__ = ["ConsumerAssignment", "GroupMember"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:

@@ -18,8 +18,6 @@ from sparkrelay.errors import TaskAssignmentException
 if TYPE_CHECKING:
     from sparkrelay.assignment.application_state import ApplicationState
 
-__all__ = ["HighAvailabilityTaskAssignor"]
-
 
 class HighAvailabilityTaskAssignor(TaskAssignor):
     """Runs a task where its state is, while the process that should run it warms up.

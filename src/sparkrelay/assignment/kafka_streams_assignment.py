@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["AssignedTask", "KafkaStreamsAssignment", "in_roles"]
-
 
 class _Type(enum.Enum):
     """The role of a task on a process."""

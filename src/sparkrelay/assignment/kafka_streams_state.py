@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sparkrelay.protocol import HostInfo
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["KafkaStreamsState"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaStreamsState:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["are_caught_up", "is_caught_up", "lag_matrix", "lag_of", "shortest_lag_to_catch_up"]
-
 
 def is_caught_up(lag: int, acceptable: int) -> bool:
     """Return whether a copy is caught up. See KIP-441, "Computing the most-caught-up instances".

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.application_state import ApplicationState
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["LeastMovementTaskAssignor"]
-
 
 class LeastMovementTaskAssignor(TaskAssignor):
     """Balances processes and sub-topologies per thread with the least state to restore.

@@ -19,8 +19,6 @@ from sparkrelay.settings import nearest, shortly, shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["load_assignor", "number_setting", "require_known_settings"]
-
 _KEY = "task.assignor.class"
 _PREFIX = "task.assignor."
 _JAVA: Final = "org.apache.kafka.streams.processor"

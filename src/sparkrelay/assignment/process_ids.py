@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.assignment.application_state import ApplicationState
 
-__all__ = ["find_process", "new_process_ids"]
-
 _LARGEST_POSITION = 1 << 127
 
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["SortedFrozenSet"]
-
 T_co = TypeVar("T_co", covariant=True)
 
 

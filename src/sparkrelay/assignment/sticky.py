@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.placement.rack_awareness import Costs
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["FallbackPriorTaskAssignor", "StickyTaskAssignor"]
-
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 

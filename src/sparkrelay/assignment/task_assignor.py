@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["AssignmentError", "GroupAssignment", "GroupSubscription", "TaskAssignment", "TaskAssignor"]
-
 
 class AssignmentError(enum.Enum):
     """What is wrong with an assignor's answer. See KIP-924, "Assignment Validation"."""

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["TaskInfo", "TaskTopicPartition"]
-
 _UNKNOWN: Mapping[TopicPartition, Iterable[str]] = MappingProxyType({})
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.application_state import ApplicationState
     from sparkrelay.assignment.task_assignor import TaskAssignor
 
-__all__ = ["ask", "ask_for_valid", "checked_answer", "invalid_assignment", "message_of", "validate"]
-
 
 def ask(assignor: TaskAssignor, application_state: ApplicationState) -> tuple[TaskAssignment, AssignmentError]:
     """Call an assignor; return its answer and the first error in it.

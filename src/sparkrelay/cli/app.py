@@ -20,8 +20,6 @@ from sparkrelay.errors import SparkRelayError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["app", "main"]
-
 # Listed here, because the generated list has no descriptions of commands that are not imported yet.
 _HELP = """Kafka Streams' high availability for PySpark pipelines.
 

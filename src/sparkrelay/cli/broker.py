@@ -13,8 +13,6 @@ from sparkrelay.devkafka import KAFKA_VERSION
 from sparkrelay.devkafka.detached import DEFAULT_NAME, broker_command, find_broker, start_broker, stop_broker
 from sparkrelay.errors import ConfigException
 
-__all__ = ["broker"]
-
 NOT_RUNNING = 3  # like `systemctl status` and the LSB
 
 broker = App(

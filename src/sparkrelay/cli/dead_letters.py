@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.instance.dead_letters import DeadLetter, DeadLetters, Replay
 
-__all__ = ["dead_letters"]
-
 dead_letters = App(name="dead-letters", help="Inspect the records that an application has left out, and replay them.")
 
 Topic: TypeAlias = Annotated[str, Parameter(help="The topic of errors.dead.letter.queue.topic.name.")]

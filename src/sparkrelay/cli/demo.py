@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.demo.story import Result
 
-__all__ = ["demo"]
-
 _MOST_EXECUTORS = 8
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.doctor.findings import Finding
 
-__all__ = ["doctor"]
-
 _LONGEST_WAIT = 600.0
 
 

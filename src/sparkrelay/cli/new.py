@@ -16,8 +16,6 @@ from cyclopts import Parameter
 from sparkrelay.devkafka import KAFKA_VERSION
 from sparkrelay.errors import ConfigException
 
-__all__ = ["new"]
-
 _TEMPLATES: Final = Path(__file__).parent / "new_project"
 _SUFFIX: Final = ".template"
 #: Files whose names get a leading dot; with it they would be effective in our own repository.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.instance.group_offsets import GroupOffsets, NewOffsets, PartitionOffsets
     from sparkrelay.types import TopicPartition
 
-__all__ = ["offsets"]
-
 offsets = App(name="offsets", help="Show and set an application's offsets in the topics that it reads.")
 
 _AFTERWARDS = (

@@ -19,22 +19,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.kafka_client import KafkaClient
 
-__all__ = [
-    "NOTHING_CHANGED",
-    "ApplicationId",
-    "AssignorSettings",
-    "BootstrapServers",
-    "CommandConfig",
-    "Execute",
-    "assignor_settings",
-    "client_settings",
-    "connected",
-    "import_from_current_folder",
-    "key_values",
-    "names",
-    "read_properties",
-]
-
 ApplicationId: TypeAlias = Annotated[str, Parameter(help="The application.id of the application.")]
 BootstrapServers: TypeAlias = Annotated[str, Parameter(help="HOST:PORT of its Kafka.")]
 CommandConfig: TypeAlias = Annotated[

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["prepare"]
-
 
 def prepare() -> int:
     """Compile the record codecs, and archive Spark's classes for the JVMs of later starts.

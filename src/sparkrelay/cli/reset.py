@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.instance.reset import ResetPlan, ResetRequest
 
-__all__ = ["reset"]
-
 
 def reset(
     *,

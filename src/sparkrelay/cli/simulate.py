@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.simulate.study import Progress
 
-__all__ = ["simulate"]
-
 _PLAIN_WIDTH = 160
 _SHOW_EVERY_S = 5.0
 #: Column of the summary, its heading, and its divisor.

@@ -14,8 +14,6 @@ from sparkrelay.errors import ConfigException
 if TYPE_CHECKING:
     from sparkrelay.datasources.table_reader import TableReader
 
-__all__ = ["state"]
-
 NOT_FOUND = 3
 
 state = App(

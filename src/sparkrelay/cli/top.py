@@ -23,8 +23,6 @@ from sparkrelay.printable import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["top"]
-
 _TIMEOUT_S: Final = 10.0
 _LONGEST_ANSWER: Final = 256 << 20
 _SIGNS: Final = {"active": "●", "restoring": "◐", "created": "◐", "standby": "○", "warming": "△"}

@@ -12,8 +12,6 @@ from cyclopts.exceptions import (
     UnusedCliTokensError,
 )
 
-__all__ = ["usage_error"]
-
 _OFFSETS: Final = (
     "a reset starts at the beginning or the end, --to earliest or --to latest; then use sparkrelay offsets set"
 )

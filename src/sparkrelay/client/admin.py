@@ -34,18 +34,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
 
-__all__ = [
-    "BROKER_LAG_SECONDS",
-    "EARLIEST",
-    "LATEST",
-    "Admin",
-    "CommittedOffset",
-    "GroupDescription",
-    "GroupMemberDescription",
-    "TopicDescription",
-    "TopicSpec",
-]
-
 #: For ``list_offsets``: the end of the log (read_committed: the last stable offset).
 LATEST: Final = -1
 #: For ``list_offsets``: the first offset of the log.

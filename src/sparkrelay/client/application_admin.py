@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
 
-__all__ = ["ApplicationAdmin"]
-
 _NOBODY: Final = GroupMember()
 _BETWEEN_GENERATIONS: Final = frozenset(
     {

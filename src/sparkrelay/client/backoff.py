@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from typing import Final
 
-__all__ = ["JITTER", "Backoff"]
-
 #: Pauses vary by this share both ways, as with Kafka's own clients.
 JITTER: Final = 0.2
 #: Keeps the power from overflowing; every bound is reached long before.

@@ -20,8 +20,6 @@ from sparkrelay.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["STALE_METADATA", "ErrorCode", "broker_error", "error_name", "fenced_reason", "is_retriable"]
-
 
 class ErrorCode(enum.IntEnum):
     """All error codes of Kafka 4.3."""

@@ -23,8 +23,6 @@ from sparkrelay.settings import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ClientConfig", "longest_request"]
-
 _REQUEST_BYTES: Final = 1_048_576
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
 
-__all__ = ["CoordinatorCache", "CoordinatorKind", "is_moved"]
-
 _MOVED = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.kafka_client import KafkaClient, Response
 
-__all__ = ["Exchange", "ExchangeSet", "Pause", "ask", "refresh_metadata", "results", "run_exchange", "run_exchanges"]
-
 T = TypeVar("T")
 K = TypeVar("K", bound="Hashable")
 

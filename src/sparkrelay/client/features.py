@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
 
-__all__ = ["TRANSACTION_VERSION", "finalized_features", "versions_request"]
-
 #: The feature of the transaction protocol; 0 on a cluster without it.
 TRANSACTION_VERSION = "transaction.version"
 

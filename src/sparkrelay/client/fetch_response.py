@@ -15,8 +15,6 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import FetchResponse as _StockFetchResponse
 from kafka.protocol.schemas.fields.codecs import Bytes, Int32, UnsignedVarInt32
 
-__all__ = ["FetchResponse"]
-
 
 class _BytesView(Bytes):  # type: ignore[misc]
     """Kafka's ``records`` field, decoded as a slice of the input."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["CLOSING_EPOCH", "SESSIONS_SINCE", "Asked", "Change", "FetchSession", "by_name", "fetch_request"]
-
 #: The first version of Fetch with sessions.
 SESSIONS_SINCE: Final = 7
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.transaction_calls import ProducerIdentity
 
-__all__ = ["LOG_DIRECTORY", "FileFetcher", "FileLog", "FileProducer"]
-
 #: The client setting that names the directory, instead of ``bootstrap.servers``.
 LOG_DIRECTORY: Final = "sparkrelay.log.directory"
 

@@ -13,8 +13,6 @@ from sparkrelay.settings import Foreign
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FOREIGN"]
-
 _JKS: Final = Foreign(
     "Python reads PEM files, no Java keystores: export the authorities' certificates "
     "(keytool -exportcert -rfc) and name the file in ssl.ca.location; for a client certificate "

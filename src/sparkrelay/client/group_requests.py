@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Member", "by_topic", "find_coordinators", "offset_commit", "offset_fetch"]
-
 _LAST_VERSION_WITH_NAMES: Final = 9
 #: Many keys, or groups, in a request: FindCoordinator 4 (Kafka 3.0, KIP-699), OffsetFetch 8 (KIP-709).
 _MANY_COORDINATORS: Final = 4

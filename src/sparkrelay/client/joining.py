@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.transaction_calls import ProducerIdentity
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Joins"]
-
 #: A broker handles one request of a connection at a time.
 _LANES: Final = 4
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.client.metadata import Metadata
 
-__all__ = ["DeleteRecordsCall", "LeaderCall", "ListOffsetsCall", "per_leader"]
-
 
 @dataclass(frozen=True, slots=True)
 class LeaderCall:

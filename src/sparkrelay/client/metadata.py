@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Broker", "Metadata", "PartitionInfo", "TopicInfo"]
-
 
 @dataclass(frozen=True, slots=True)
 class Broker:

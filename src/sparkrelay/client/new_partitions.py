@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.kafka_client import KafkaClient, Response
 
-__all__ = ["NewPartitions"]
-
 #: Interval of looking for new brokers, which are asked too.
 _REFRESH_SECONDS: Final = 60.0
 

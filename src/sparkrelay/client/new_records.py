@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.kafka_client import KafkaClient, Response
 
-__all__ = ["NewRecords", "News"]
-
 #: A connection of its own, because a broker that holds a request back answers nothing else on its connection.
 _LANE: Final = "new-records"
 #: Longest wait while a partition cannot be watched, such as one without a known leader.

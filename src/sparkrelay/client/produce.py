@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.transaction_calls import ProducerIdentity
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Acknowledged", "Flushed", "Producer", "require_sendable"]
-
 #: Batch header: last offset delta (23), producer id (43), producer epoch (51), base sequence (53), record count (57).
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _PRODUCER: Final = struct.Struct(">qhi")

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Mapping
 
-__all__ = ["BY_ID_VERSION", "ProduceBatches", "uvarint"]
-
 #: The first version in which writing adds the partition to the transaction.
 _TRANSACTION_V2_VERSION: Final = 12
 #: The first version with topic ids (Kafka 4.1).

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
 
-__all__ = ["Reference", "RegisteredSchema", "SchemaRegistry", "UnusableSchemaException"]
-
 _LONGEST_ANSWER: Final = 8 << 20
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 _NOT_FOUND: Final = 404

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.types import TopicPartition
 
-__all__ = ["GroupMember", "ProducerIdentity", "TransactionCalls", "offsets_by_request"]
-
 #: The first ``transaction.version`` in which writing adds to a transaction and ending it renews the epoch.
 _IMPLICIT: Final = 2
 #: The previous transaction's markers are still being written, which takes milliseconds: retry soon and often.

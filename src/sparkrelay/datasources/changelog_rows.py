@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.changelog import Marker
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Fetcher", "changelog_rows", "record_name", "require_rows"]
-
 _COLUMNS: Final = frozenset({"key", "value", "offset"})
 #: Keys of records that are no state.
 _OURS: Final = pa.array([MARKER_KEY, SCHEMA_KEY], pa.binary())

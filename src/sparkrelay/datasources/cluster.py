@@ -15,8 +15,6 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-__all__ = ["Cluster", "Span", "client_settings", "require_committed"]
-
 _PREFIX: Final = "kafka."
 _BOOTSTRAP_SECONDS: Final = 30.0
 _COMMITTED: Final = "read_committed"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.datasources.options import Options
     from sparkrelay.operators.table.layout import TableLayout
 
-__all__ = ["WantedKeys", "key_texts"]
-
 _MOST_KEYS: Final = 1_000
 
 

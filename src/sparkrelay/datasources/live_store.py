@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sparkrelay.protocol import HostInfo
     from sparkrelay.runtime.queries.query import Answer
 
-__all__ = ["Instances", "LiveStore", "find_store"]
-
 #: Pause before the instances are asked again.
 _PAUSE_S: Final = 0.5
 

@@ -10,8 +10,6 @@ from sparkrelay.settings import nearest
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["Options"]
-
 
 class Options:
     """Options by name in lower case, as Spark passes them; those of the Kafka client begin with ``kafka.``.

@@ -18,8 +18,6 @@ from sparkrelay.errors import SparkRelayError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["plain_errors"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-__all__ = ["Projection"]
-
 
 class Projection:
     """Picks the columns of a schema, which a user may restrict by ``schema()``.

@@ -10,8 +10,6 @@ from sparkrelay.datasources.topic_source import TopicDataSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register_data_sources"]
-
 
 def register_data_sources(spark: SparkSession) -> None:
     """Register the formats ``sparkrelay`` (a topic) and ``sparkrelay-state`` (a store's table) with a session."""

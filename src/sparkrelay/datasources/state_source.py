@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["StateDataSource"]
-
 #: As users write them; Spark passes them in lower case.
 _OPTIONS: Final = ("application.id", "storeName")
 _LIVE_OPTIONS: Final = ("application.server", "storeName")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sparkrelay.datasources.tables import StoredTable
     from sparkrelay.operators.descriptions import StoreDescription
 
-__all__ = ["TableReader", "key_of"]
-
 _TRUTH: Final = {"true": True, "false": False}
 
 

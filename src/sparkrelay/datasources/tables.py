@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.table.layout import TableLayout
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Store", "StoredTable", "described", "description", "of_another", "stores", "stores_by_name", "table"]
-
 #: Offsets of each partition to read at once, backwards from the end: tasks write descriptions near the end.
 _STEPS: Final = (1_000, 150_000, 1 << 62)
 #: A changelog that is truncated during each of several reads would be so forever.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.datasources.cluster import Cluster
 
-__all__ = ["read_offsets", "spans_between"]
-
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _EXAMPLE: Final = '{"orders": {"0": 23, "1": -1}}'
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.datasources.cluster import Span
 
-__all__ = ["TopicDataSource"]
-
 _OPTIONS: Final = ("subscribe", "startingOffsets", "endingOffsets", "includeHeaders")
 #: The columns of Spark's Kafka source, in its order.
 _FIELDS: Final = (

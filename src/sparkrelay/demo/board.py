@@ -16,8 +16,6 @@ from sparkrelay.types import TaskId
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Board", "Client", "Share"]
-
 _RATE_WINDOW_S: Final = 3.0
 #: Summaries, which repeat single decisions or what the picture shows.
 _SUMMARIES: Final = re.compile(r"^leads the rebalance|generation \d+")

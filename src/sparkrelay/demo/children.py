@@ -21,8 +21,6 @@ from sparkrelay.devkafka.process import spawn_bound
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Child", "executor_among", "session_members"]
-
 _TAIL_LINES: Final = 15
 _SWEEP_S: Final = 5.0
 _POLL_S: Final = 0.02

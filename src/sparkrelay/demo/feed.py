@@ -26,8 +26,6 @@ from sparkrelay.records.batches.encode import ProducerState, encode, next_sequen
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.types import TopicPartition
 
-__all__ = ["Feeder", "Pace", "split"]
-
 _SLOWING_S: Final = 12.0
 _MIN_REST_S: Final = 5.0
 _TICK_S: Final = 0.05

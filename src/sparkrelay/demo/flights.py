@@ -22,8 +22,6 @@ from pyarrow import csv
 
 from sparkrelay.errors import SparkRelayError
 
-__all__ = ["FLIGHTS", "FLIGHTS_SCHEMA", "extract_flights", "flights"]
-
 FLIGHTS = 336_776
 FLIGHTS_SCHEMA = "carrier string, flight int, origin string, dest string, dep_delay int, time timestamp"
 _MEMBER = "flights.csv"

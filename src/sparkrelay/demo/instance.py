@@ -33,8 +33,6 @@ from sparkrelay.topology import StreamsBuilder
 if TYPE_CHECKING:
     from sparkrelay.topology import Topology
 
-__all__ = ["build_topology"]
-
 _TICK_S: Final = 0.2
 _STOP_S: Final = 45.0
 _LEADER: Final = "sparkrelay.runtime.group.group_assignor"

@@ -20,8 +20,6 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = ["FirstRow", "OutputReader"]
-
 _FINISH_S: Final = 60.0
 _CLOSE_S: Final = 5.0
 _POLL_S: Final = 0.05

@@ -18,8 +18,6 @@ from sparkrelay.types import TaskId
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["Screen"]
-
 _REFRESH_S: Final = 0.2
 _MAX_NOTES: Final = 12
 _FACES: Final = {

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.demo.screen import Screen
     from sparkrelay.devkafka import DevKafka
 
-__all__ = ["Stage"]
-
 _TICK_S: Final = 0.1
 #: The bound on any wait: far above what a slow machine needs.
 _BOUND_S: Final = 240.0

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.demo.screen import Screen
 
-__all__ = ["QUICK", "Pacing", "Result", "Story"]
-
 _SESSION_TIMEOUT_MS: Final = 6_000
 _ACCEPTABLE_LAG: Final = 100
 _TASKS: Final = PARTITIONS * len(OUTPUTS)

@@ -15,11 +15,6 @@ from sparkrelay.types import TaskId
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = [
-    "BY_CARRIER", "BY_ORIGIN", "FLIGHTS_TOPIC", "OUTPUTS", "PARTITIONS", "Output", "RowKey", "Table", "Totals",
-    "Verdict", "compare", "read_row", "read_tables",
-]  # fmt: skip
-
 FLIGHTS_TOPIC: Final = "flights"
 PARTITIONS: Final = 4
 _MAX_DIFFERENCES_SHOWN: Final = 5

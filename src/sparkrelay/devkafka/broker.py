@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.devkafka.settings import Listener
 
-__all__ = ["LOG_NAME", "DevKafka"]
-
 LOG_NAME = "broker.log"
 _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 20.0

@@ -30,8 +30,6 @@ from sparkrelay.own_files import open_file, read_file, replace_file, state_folde
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["DEFAULT_NAME", "DetachedBroker", "Started", "broker_command", "find_broker", "start_broker", "stop_broker"]
-
 #: The broker if none is named.
 DEFAULT_NAME = "default"
 

@@ -16,8 +16,6 @@ from sparkrelay.errors import DevKafkaException
 from sparkrelay.host import process_start
 from sparkrelay.own_files import distrust, make_directory, open_file, read_file
 
-__all__ = ["add_user", "make_own", "make_temporary", "require_own", "sweep"]
-
 _PREFIX = "sparkrelay-kafka-"
 _USERS = "processes"
 

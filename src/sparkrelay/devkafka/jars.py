@@ -29,8 +29,6 @@ from sparkrelay.own_files import cache_folder, open_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KAFKA_VERSION", "kafka_classpath"]
-
 #: The default version.
 KAFKA_VERSION = "4.3.1"
 _SCALA_VERSION = "2.13"

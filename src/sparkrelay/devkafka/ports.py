@@ -20,8 +20,6 @@ from typing import Self
 
 from sparkrelay.errors import DevKafkaException
 
-__all__ = ["LOOPBACK", "HeldPort", "is_free"]
-
 LOOPBACK = "127.0.0.1"
 _FIRST, _LAST = 20_000, 32_000
 _ATTEMPTS = 200

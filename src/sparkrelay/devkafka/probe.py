@@ -14,8 +14,6 @@ from __future__ import annotations
 import socket
 import struct
 
-__all__ = ["answers"]
-
 _CLIENT = b"sparkrelay-probe"
 _CORRELATION = 0x5EA7
 _BODY = struct.pack(">hhih", 3, 1, _CORRELATION, len(_CLIENT)) + _CLIENT + struct.pack(">i", 0)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["OWN_FILES", "spawn_bound", "spawn_detached", "wait_until_stopped"]
-
 _KERNEL_WATCHES = sys.platform == "linux"
 #: The umask of programs whose files are private to this user.
 OWN_FILES = 0o077

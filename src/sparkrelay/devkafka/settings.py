@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["NODE_ID", "Listener", "render", "server_settings"]
-
 NODE_ID = 1
 
 # One node cannot replicate; with few internal partitions the first group and the first transaction are quick.

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["Access", "needed_access", "permitted"]
-
 #: Kafka's numbers of the operations in bit fields (AclOperation).
 _OPERATIONS = {
     "READ": 3,

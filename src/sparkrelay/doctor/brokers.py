@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from sparkrelay.doctor.findings import Finding
     from sparkrelay.doctor.topics import Question
 
-__all__ = ["check_features", "check_versions", "look_at_brokers"]
-
 #: API key -> lowest version, of the newest requests that an instance sends: Kafka 3.0.
 _LEAST: Final = {FindCoordinatorRequest.API_KEY: 4, 9: 8}
 _REFUSED_SECONDS: Final = 3.0

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Finding", "Verdict", "as_json", "as_lines", "fail", "ok", "skip", "warn"]
-
 _INDENT = " " * 8
 
 

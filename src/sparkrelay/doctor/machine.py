@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.doctor.findings import Finding
 
-__all__ = [
-    "check_clock",
-    "check_cores",
-    "check_java",
-    "check_kernels",
-    "check_memory",
-    "check_open_files",
-    "check_packages",
-    "check_port",
-    "check_python",
-    "check_spark_home",
-    "installed_requirements",
-    "look_at_machine",
-]
-
 _LEAST_PYTHON: Final = (3, 11)
 #: For a container with local[2], as in docs/deploying.md.
 _ADVISED_MB: Final = 4_000

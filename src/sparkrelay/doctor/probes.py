@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
 
-__all__ = ["permitted_on_own_names"]
-
 
 def permitted_on_own_names(
     client: KafkaClient, coordinators: CoordinatorCache, name: str, timeout: float

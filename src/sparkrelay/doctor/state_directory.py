@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.doctor.findings import Finding
 
-__all__ = ["check_file_system", "check_space", "file_system_of", "look_at_state_directory"]
-
 _CHECK: Final = "state.dir"
 _LEAST_FREE: Final = 1 << 30
 _LEAST_SHARE: Final = 0.05

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.doctor.findings import Finding
 
-__all__ = ["Question", "TopicFacts", "check_topic", "look_at_topics"]
-
 #: Role of a topic -> the operations that the application needs on it.
 _NEEDS: Final = {
     "source": ("READ",),

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Counters", "Durations", "Totals"]
-
 #: Upper bounds of the buckets, in seconds: an idle pipeline's batch takes some 20 ms, a big one half a minute.
 _BOUNDS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 

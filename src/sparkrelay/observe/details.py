@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["InstanceDetails"]
-
 
 @dataclass(frozen=True, slots=True)
 class InstanceDetails:

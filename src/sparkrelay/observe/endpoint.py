@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.observe.snapshot import InstanceSnapshot
 
-__all__ = ["serve"]
-
 log = logging.getLogger(__name__)
 
 _PLAIN: Final = ("Content-Type", "text/plain; charset=utf-8")

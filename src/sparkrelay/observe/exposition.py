@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sparkrelay.observe.counters import Totals
     from sparkrelay.observe.snapshot import InstanceSnapshot, TaskMetadata
 
-__all__ = ["InstanceCollector", "families"]
-
 _STATES: Final = ("CREATED", "REBALANCING", "RUNNING", "PENDING_SHUTDOWN", "NOT_RUNNING", "PENDING_ERROR", "ERROR")
 _TASK_STATES: Final = ("created", "restoring", "running", "standby")
 _TASK: Final = ("process", "task")

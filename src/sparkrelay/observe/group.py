@@ -17,8 +17,6 @@ from sparkrelay.observe.peer import ask_instance
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["GroupWatch"]
-
 #: Maximum age of an answer that is given again.
 _FRESH_S: Final = 1.5
 #: Time limit of an instance's answer, and how long the first view of the group waits for answers.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.observe.snapshot import InstanceSnapshot
 
-__all__ = ["History"]
-
 _INTERVAL_S: Final = 5.0
 _KEPT: Final = 120
 

@@ -15,8 +15,6 @@ import httptools
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["HttpAnswer", "HttpConnection"]
-
 _LONGEST_HEAD: Final = 262_144
 _PIECE: Final = 65_536
 #: Lower statuses announce that the answer is still to come.

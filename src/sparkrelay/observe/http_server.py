@@ -33,8 +33,6 @@ import httptools
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["HttpServer"]
-
 log = logging.getLogger(__name__)
 
 #: Silence after which a connection is closed, in seconds; also how long ``close`` waits for answers under way.

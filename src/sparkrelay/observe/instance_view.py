@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.observe.details import InstanceDetails
     from sparkrelay.observe.snapshot import InstanceSnapshot, TaskMetadata, ThreadMetadata
 
-__all__ = ["instance_view", "read_group", "read_view"]
-
 #: Bounds of lists and texts.
 _MOST_BATCHES: Final = 30
 _MOST_ENTRIES: Final = 5_000

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sparkrelay.observe.details import InstanceDetails
     from sparkrelay.observe.snapshot import InstanceSnapshot
 
-__all__ = ["LivePage"]
-
 _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),

@@ -19,8 +19,6 @@ from sparkrelay.errors import ConfigException
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["AREAS", "WORKERS_VARIABLE", "JsonFormatter", "configure_logging", "configure_worker_logging"]
-
 #: Area -> its loggers.
 AREAS: Final[Mapping[str, tuple[str, ...]]] = {
     "instance": ("sparkrelay.runtime.instance", "sparkrelay.runtime.thread", "sparkrelay.runtime.process"),

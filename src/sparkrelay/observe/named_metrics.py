@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from sparkrelay.observe.counters import Durations
     from sparkrelay.observe.snapshot import InstanceSnapshot
 
-__all__ = ["named_metrics"]
-
 
 def named_metrics(snapshot: InstanceSnapshot) -> Mapping[str, float]:
     """Return the metrics of an instance by name; totals since its creation, averages in milliseconds.

@@ -10,8 +10,6 @@ from sparkrelay.observe.instance_view import read_view
 from sparkrelay.observe.time_limit import time_limit
 from sparkrelay.settings import host_and_port
 
-__all__ = ["ask_instance", "fetch_json"]
-
 _LONGEST_ANSWER: Final = 4 << 20
 _OK: Final = 200
 

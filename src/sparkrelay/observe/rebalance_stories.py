@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["RebalanceStories"]
-
 _MOST_ENTRIES: Final = 60
 #: Bounds of an entry: user code may name tasks and reasons at length.
 _MOST_LINES: Final = 60

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.observe.counters import Totals
     from sparkrelay.types import TopicPartition
 
-__all__ = ["InstanceSnapshot", "TaskMetadata", "ThreadMetadata"]
-
 
 @dataclass(frozen=True, slots=True)
 class TaskMetadata:

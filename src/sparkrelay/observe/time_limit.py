@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["time_limit"]
-
 #: The watching thread ends after so many seconds without requests.
 _LONGEST_IDLE_S: Final = 10.0
 

@@ -22,8 +22,6 @@ from sparkrelay.state.aggregate import AggregateSpec
 if TYPE_CHECKING:
     from sparkrelay.operators.table.layout import TableLayout
 
-__all__ = ["StoreDescription", "read_description"]
-
 #: Raised by damaged or forged records.
 _UNREADABLE: Final = (
     ValueError,

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["by_number", "numbered", "numbered_by_key", "places"]
-
 
 def numbered(keys: pa.Table) -> tuple[Numbers, Numbers]:
     """Return the number of each row's key, and the first row of each key."""

@@ -10,8 +10,6 @@ from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
 
-__all__ = ["StoredColumns"]
-
 _TIME: Final = pa.field(hidden_columns.TIMESTAMP, pa.int64())
 
 

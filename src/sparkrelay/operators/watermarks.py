@@ -42,19 +42,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
 
-__all__ = [
-    "Sources",
-    "WindowWatermark",
-    "end_fronts",
-    "message_keys",
-    "newest_times",
-    "stored_keys",
-    "warn_of_late",
-    "with_silence",
-    "without_late",
-]
-
-
 log = logging.getLogger(__name__)
 
 _NONE: Final[Mapping[int, Any]] = MappingProxyType({})

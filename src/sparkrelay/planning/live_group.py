@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.admin import GroupDescription, GroupMemberDescription
     from sparkrelay.types import TaskId
 
-__all__ = ["GroupSnapshot", "read_group"]
-
 _TIMEOUT_S = 15.0
 _STABLE, _EMPTY, _DEAD = "Stable", "Empty", "Dead"
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.planning.what_if import Held, Pause, ProcessChange, Restore, WhatIf
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["Report"]
-
 _SHORT = 8
 _MOST_NAMES = 12
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["Held", "Pause", "ProcessChange", "Restore", "Round", "WhatIf", "moves_by_place", "what_if"]
-
 #: A custom assignor might never stop requesting rebalances.
 _MOST_ROUNDS = 1000
 _MOST_PLACES = 20

@@ -16,8 +16,6 @@ from sparkrelay.protocol.common import LATEST_SUPPORTED_VERSION, NO_REBALANCE_SC
 from sparkrelay.protocol.named_task_id import NamedTaskId, topology_name
 from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["AssignmentInfo"]
-
 _UNKNOWN_VERSION = -1
 _Hosts = Mapping[HostInfo, tuple[TopicPartition, ...]]
 

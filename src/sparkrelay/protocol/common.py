@@ -7,18 +7,6 @@ from typing import NamedTuple, Self
 
 from sparkrelay.settings import host_and_port
 
-__all__ = [
-    "LATEST_OFFSET",
-    "LATEST_SUPPORTED_VERSION",
-    "LONG_MAX",
-    "NO_REBALANCE_SCHEDULED",
-    "UNKNOWN_OFFSET",
-    "UNKNOWN_OFFSET_SUM",
-    "ErrorCode",
-    "HostInfo",
-    "check_version",
-]
-
 #: The newest wire version that this library writes and reads completely.
 LATEST_SUPPORTED_VERSION = 11
 

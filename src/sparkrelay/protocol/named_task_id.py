@@ -10,8 +10,6 @@ from typing import Self
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.types import TaskId
 
-__all__ = ["NamedTaskId", "parse_task_id", "topology_name"]
-
 
 class NamedTaskId(TaskId):
     """A task of a named topology, such as ``name__0_1``. It differs from the same task without the name."""

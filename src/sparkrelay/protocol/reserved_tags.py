@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ASSIGNOR_TAG", "PAGE_TAG", "RESERVED_TAG_PREFIX", "TOPOLOGY_TAG", "split_tags"]
-
 #: Prefix of SparkRelay's keys; users may not set them.
 RESERVED_TAG_PREFIX = "sparkrelay."
 

@@ -20,8 +20,6 @@ from sparkrelay.types import ProcessId, TaskId
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SubscriptionInfo"]
-
 _UNKNOWN_VERSION = -1
 #: The first version with a field for the latest version that the member supports.
 _FIRST_WITH_LATEST = 3

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from sparkrelay.protocol.common import LATEST_SUPPORTED_VERSION
 
-__all__ = ["SpokenVersion"]
-
 
 @dataclass(slots=True)
 class SpokenVersion:

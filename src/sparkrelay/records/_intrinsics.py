@@ -17,23 +17,6 @@ from numba.extending import intrinsic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "copy",
-    "crc_of_1",
-    "crc_of_8",
-    "has_crc_instruction",
-    "load8",
-    "load64",
-    "load_double",
-    "load_float",
-    "lowest_bit",
-    "store8",
-    "store64",
-    "store_double",
-    "store_float",
-    "strtod",
-]
-
 strtod = types.ExternalFunction("strtod", types.float64(types.int64, types.int64))
 """C's strtod(text, 0): the number must be followed by a byte that ends it. It obeys the process's locale."""
 

@@ -22,12 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "Deferred", "copy", "inline", "intrinsic", "kernel", "kernels", "load8", "load64", "load_double", "load_float",
-    "lowest_bit", "over_rows", "read_unsigned", "read_varint", "read_varlong", "store8", "store64", "store_double",
-    "store_float", "strtod", "varint_size", "write_unsigned", "write_varint",
-]  # fmt: skip
-
 F = TypeVar("F", bound="Callable[..., Any]")
 
 log = logging.getLogger(__name__)

@@ -9,22 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "MAX_BINARY",
-    "NO_BYTES",
-    "BinaryColumn",
-    "BinaryWriter",
-    "array_of_numbers",
-    "as_type",
-    "fixed_width",
-    "flatten",
-    "is_large_binary",
-    "is_short_binary",
-    "numbers_of",
-    "validity_bitmap",
-    "validity_bytes",
-]
-
 _SHORT = frozenset({pa.binary().id, pa.string().id})
 _LARGE = frozenset({pa.large_binary().id, pa.large_string().id})
 

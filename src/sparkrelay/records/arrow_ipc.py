@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.records.formats import Arrow
 
-__all__ = ["decode", "encode"]
-
 _SCHEMA, _BATCH = 1, 3
 _CONTINUATION: Final = 0xFFFFFFFF
 _END: Final = b"\xff\xff\xff\xff\0\0\0\0"

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from sparkrelay.printable import printable
 
-__all__ = ["BadRecord"]
-
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:

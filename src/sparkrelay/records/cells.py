@@ -22,8 +22,6 @@ from sparkrelay.records._native import inline
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["CELLS_A_BYTE", "FREE_CELLS", "cells_since", "may_be_too_many", "too_many", "widest", "width_of"]
-
 FREE_CELLS: Final = 1 << 20
 CELLS_A_BYTE: Final = 16
 

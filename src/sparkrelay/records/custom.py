@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sparkrelay.records.custom_format import CustomFormat
     from sparkrelay.records.row_order import Rows
 
-__all__ = ["check_decode", "decode", "encode"]
-
 _LONGEST_REASON: Final = 500
 
 

@@ -9,8 +9,6 @@ from sparkrelay.records.format import Format
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CustomFormat"]
-
 
 class CustomFormat(Format):
     """A format of your own for values: subclass it.

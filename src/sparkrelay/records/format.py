@@ -6,8 +6,6 @@ import re
 from dataclasses import fields
 from typing import Any, ClassVar, Final, Literal, cast
 
-__all__ = ["Format"]
-
 #: The first word of each field of a DDL schema, at its top level.
 _FIELD: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))[\s:]")
 _NO_KEY: Final = 'equal keys may have different bytes. Read it as Raw("key"), and take it apart with a pandas_udf'

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from sparkrelay.records.bad_record import BadRecord
     from sparkrelay.records.format import Format
 
-__all__ = ["Codec", "columns_to_format", "declared_schema", "format_to_columns"]
-
 
 class Codec(Protocol):
     """The module that reads and writes a format.

@@ -17,11 +17,6 @@ from sparkrelay.records.nested_columns import copy_texts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = [
-    "PREFIX_BYTES", "UNFRAMED", "UNKNOWN_SECONDS", "WriterSchemas", "prefix", "schema_ids", "unframed",
-    "without_prefix",
-]  # fmt: skip
-
 PREFIX_BYTES: Final = 5
 #: Instead of a schema's number: of a value without one, and of null.
 UNFRAMED: Final = -1

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["registers_of"]
-
 _BITS = 64
 # FNV-1a of 64 bits and the last steps of MurmurHash3, as signed numbers, which wrap.
 _START = 0xCBF29CE484222325 - (1 << 64)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["cache_folders", "compiled"]
-
 _SOURCES: Final = Path(__file__).parent
 #: In the names of numba's files.
 _PYTHON: Final = f"py{sys.version_info.major}{sys.version_info.minor}"

@@ -22,8 +22,6 @@ from sparkrelay.records._native import (
     write_varint,
 )
 
-__all__ = ["BYTES", "DECIMAL", "FIELDS", "FIXED", "LIST", "STRUCT", "read_tuples", "write_tuples"]
-
 # Kinds of columns. A struct precedes its fields.
 FIXED: Final = 0
 BYTES: Final = 1

@@ -24,8 +24,6 @@ from sparkrelay.records.tuples import read_columns, write_columns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["is_plain_key", "key_bytes", "key_columns"]
-
 
 def is_plain_key(kind: pa.DataType) -> bool:
     """Return whether a single column of this type is written as by Kafka's own serializers."""

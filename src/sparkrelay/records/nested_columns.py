@@ -15,8 +15,6 @@ import pyarrow as pa
 from sparkrelay.records._native import copy, kernel, load8
 from sparkrelay.records.arrow_buffers import array_of_numbers, validity_bitmap
 
-__all__ = ["Buffers", "Node", "NodeTree", "batch_of", "buffers_of", "copy_texts"]
-
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 #: Up to so many entries comparing all pairs costs less than a table of them.

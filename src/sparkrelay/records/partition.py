@@ -15,8 +15,6 @@ from sparkrelay.records.arrow_buffers import BinaryColumn
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["murmur2_partitions", "split_by_partition"]
-
 _MASK = 0xFFFFFFFF
 _MULTIPLIER = 0x5BD1E995
 _SEED = 0x9747B28C

@@ -28,8 +28,6 @@ from sparkrelay.records.formats import Boolean, Double, Float, Integer, Long, On
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PLAIN_TYPES", "declared_schema", "decode", "encode", "is_text", "plain_to_column", "read", "write"]
-
 #: Formats of one column -> the type that it has.
 PLAIN_TYPES: Final[Mapping[type[OneColumn], pa.DataType]] = {
     Raw: pa.binary(),

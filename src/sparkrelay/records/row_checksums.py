@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["CHECKSUM_BYTES", "checksum", "checksums", "first_damaged"]
-
 #: Of the checksum after a value.
 CHECKSUM_BYTES: Final = 4
 _POLYNOMIAL: Final = 0x82F63B78

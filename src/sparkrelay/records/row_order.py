@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Rows", "bisect", "put_back", "write_others"]
-
 Rows: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 

@@ -18,8 +18,6 @@ from sparkrelay.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["whole_schema"]
-
 _MAX_DEPTH: Final = 64
 #: Bytes of a whole schema: a large one may be referred to several times.
 _LONGEST: Final = 16 << 20

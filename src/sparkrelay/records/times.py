@@ -17,8 +17,6 @@ from sparkrelay.records._native import inline, kernel, load8, store8
 if TYPE_CHECKING:
     from sparkrelay.records.arrow_buffers import BinaryColumn
 
-__all__ = ["parse_dates", "parse_one", "parse_timestamps", "write_date", "write_timestamp"]
-
 _MICROS_A_DAY = 86_400_000_000
 #: Days from 1970 whose microseconds fit in 64 bits.
 _MOST_DAYS = 106_751_990

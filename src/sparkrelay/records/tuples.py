@@ -45,8 +45,6 @@ from sparkrelay.records.key_loop import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["MAX_DEPTH", "read_columns", "write_columns"]
-
 #: Levels of lists and maps within each other.
 MAX_DEPTH: Final = 16
 #: A struct's number of fields is written as one byte.

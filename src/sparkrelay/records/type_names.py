@@ -13,8 +13,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["fields_json", "fields_of", "type_json", "type_of"]
-
 _PLAIN: Final = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),

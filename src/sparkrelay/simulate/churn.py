@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from sparkrelay.simulate.scenario import Churn, Scenario
 
-__all__ = ["Action", "Event", "churn_events"]
-
 
 class Action(enum.StrEnum):
     """An event's kind."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.simulate.scenario import Scenario
 
-__all__ = ["Cluster", "Copy", "Process", "Role"]
-
 #: Records; a restore this close to its goal is done: floats do not add up exactly.
 _CLOSE = 1e-3
 

@@ -10,8 +10,6 @@ from sparkrelay.errors import ConfigException
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["OURS", "Contestant", "contestants"]
-
 #: The default assignors, by import path so that this module does not import them.
 OURS = (
     "sparkrelay.assignment:HighAvailabilityTaskAssignor",

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["OutOfTime", "deadline"]
-
 
 class OutOfTime(BaseException):
     """The time is up. Not an ``Exception``, so that handlers of those do not catch it."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from sparkrelay.simulate.cluster import Cluster
     from sparkrelay.simulate.scenario import Scenario
 
-__all__ = ["Answer", "AssignorFailed", "Leader"]
-
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["PANELS", "Panel", "check_picture", "draw_html", "draw_svg", "write_picture"]
-
 
 class Panel(NamedTuple):
     """A measure in the picture: the summary's column, its title with the unit, and the divisor of its values."""

@@ -16,8 +16,6 @@ from sparkrelay.settings import settings_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Churn", "Scenario", "mixed_scenarios"]
-
 _SETTINGS: Final = settings_of(StreamsConfig)
 #: Limit on clients x tasks of generated scenarios with rack awareness, whose cost exceeds everything else: thousands of
 #: scenarios must take minutes.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.assignment import TaskAssignor
 
-__all__ = ["simulate"]
-
 _CONVERGING = 10
 _HOUR_S = 3600.0
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.assignment import TaskAssignor
 
-__all__ = ["Progress", "run_study", "scenario_frame", "summarize", "watched"]
-
 _ARROW_TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 _SPARK_TYPES = {int: "bigint", float: "double", str: "string", bool: "boolean"}
 #: Simulations per Spark task: a second or two of work, so progress is visible and start-up costs little.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.lmdb.environment import Environment
     from sparkrelay.state.lmdb.table import Table
 
-__all__ = ["StoreAfter"]
-
 _PIECE_BYTES: Final = 32 << 20
 
 

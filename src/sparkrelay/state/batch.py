@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.header import JournalEntry
     from sparkrelay.types import TopicPartition
 
-__all__ = ["SPREAD_BY", "Applied", "BatchStamp", "LookedUp", "MergeResult", "Watermark"]
-
 #: Precedes the partitioning at the end of a store's description, where older releases had none.
 SPREAD_BY: Final = ", spread by "
 

@@ -19,18 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "big_endian",
-    "buffers",
-    "cut",
-    "drop_first",
-    "equal",
-    "fixed",
-    "from_spans",
-    "read_big_endian",
-    "side_by_side",
-]
-
 
 def buffers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return the offsets and bytes of a binary or string array; nulls have length 0."""

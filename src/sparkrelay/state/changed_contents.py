@@ -12,8 +12,6 @@ from typing import Final
 
 from sparkrelay.state.batch import SPREAD_BY
 
-__all__ = ["changed_contents"]
-
 _TIME: Final = r"(?:\d+ days?, )?\d+:\d\d:\d\d(?:\.\d+)?"
 _WINDOW: Final = re.compile(
     rf"= window\((?P<column>.*?), (?P<length>{_TIME})(?: every (?P<every>{_TIME}))?(?: from (?P<offset>{_TIME}))?\)"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["MARKER_KEY", "SCHEMA_KEY", "Marker", "decode_marker", "encode_changelog", "encode_marker", "split"]
-
 #: Key of marker records. Only the newest counts, which compaction keeps.
 MARKER_KEY = b"\x00\xffsparkrelay.marker"
 

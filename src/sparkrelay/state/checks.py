@@ -24,17 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.header import JournalEntry, TaskHeader
     from sparkrelay.types import TopicPartition
 
-__all__ = [
-    "claimed_topics",
-    "lost_changelog_remedy",
-    "require_contents",
-    "require_next_batch",
-    "require_no_journals",
-    "require_positions",
-    "require_task_epoch",
-    "require_this_batch",
-]
-
 #: A key beside the ids of changelog topics in the header: the number of tasks that share stores without changelog.
 _WIDTH: Final = "number of tasks"
 

@@ -17,8 +17,6 @@ from sparkrelay.state.space import full_disk
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["BOOT_FILE", "check", "mark"]
-
 BOOT_FILE: Final = "boot"
 
 

@@ -16,8 +16,6 @@ from sparkrelay.errors import StoreCorruptedException
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FAULT_FILE", "FaultNotes", "require_no_fault"]
-
 FAULT_FILE: Final = "fault"
 _STANDARD_ERROR: Final = 2
 

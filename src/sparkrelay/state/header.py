@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.packing import KnownParts
     from sparkrelay.types import TopicPartition
 
-__all__ = ["HEADER_VERSION", "JournalEntry", "TaskHeader", "replaced_topics"]
-
 #: The record's first byte.
 HEADER_VERSION: Final = 7
 #: A flag in an entry's number of pieces: more will follow.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.lmdb.table import Table
     from sparkrelay.state.packing import KnownParts
 
-__all__ = ["HeaderRecord"]
-
 #: The record's key.
 _KEY: Final = b"header"
 #: LMDB's record of a table (struct MDB_db); its last field but one is the number of rows.

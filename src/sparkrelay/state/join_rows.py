@@ -30,19 +30,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = [
-    "FIRST_NOTE",
-    "LONGEST_KEY",
-    "Buckets",
-    "StoredRows",
-    "bounds",
-    "key_parts",
-    "note_keys",
-    "noted_rows",
-    "notes_of",
-    "row_keys",
-]
-
 #: The sides of rows and notes.
 _ROWS: Final = {"left": b"\x01", "right": b"\x02"}
 _NOTES: Final = {"left": b"\x11", "right": b"\x12"}

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.header import JournalEntry
     from sparkrelay.state.lmdb.table import Table
 
-__all__ = ["drop", "read", "read_changes", "read_next", "write"]
-
 _PIECE_BYTES: Final = 64 << 10
 _NAME: Final = b"sparkrelay.name"
 _KEY = struct.Struct(">II")

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Field", "StateLayout", "is_variable", "physical_dtype"]
-
 _FIXED: Final = 1
 _VARIABLE: Final = 2
 

@@ -14,8 +14,6 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["KnownParts", "Packer", "Unpacker"]
-
 #: Name of a part of a record -> the object that was encoded last, and its bytes.
 KnownParts: TypeAlias = dict[str, tuple[object, bytes]]
 T = TypeVar("T")

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.lmdb.store_file import StoreFile
     from sparkrelay.state.lmdb.table import Table
 
-__all__ = ["UNCOMMITTED", "StoreReader", "StoreSnapshot"]
-
 T = TypeVar("T")
 
 #: Instead of a batch: include everything that is applied, also what may be undone.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.header import TaskHeader
     from sparkrelay.types import TopicPartition
 
-__all__ = ["RestorableStore"]
-
 #: Rows scrubbed with each restore slice, at least.
 _SCRUBBED: Final = 64
 #: Rows scrubbed in one transaction, of a store that was not closed.

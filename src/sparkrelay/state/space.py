@@ -12,8 +12,6 @@ from sparkrelay.errors import StoreFullException
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["DATA_FILE", "FULL_DISK", "disk_bytes", "full_disk", "full_map"]
-
 #: LMDB's file name. The files beside it are small.
 DATA_FILE: Final = "data.mdb"
 #: Error numbers of a full disk, quota or file.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.lmdb.running_sum import Change
     from sparkrelay.state.lmdb.table import Table
 
-__all__ = ["TaskStore", "Turn"]
-
 #: Bounds on one transaction: each key may touch a page, which LMDB keeps in memory and copies. A later transaction
 #: reuses the pages that become free, so small transactions keep the file small.
 _KEYS_AT_ONCE: Final = 16_384

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.lmdb.table import Table
     from sparkrelay.state.store import TaskStore, Turn
 
-__all__ = ["TaskShare", "merge_together"]
-
 #: Larger batches are merged store by store, which frees memory in between.
 _MOST_BYTES: Final = 8 << 20
 

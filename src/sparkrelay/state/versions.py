@@ -37,22 +37,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = [
-    "CLOCK",
-    "DELETED",
-    "NEVER",
-    "VERSIONS",
-    "as_of",
-    "clock",
-    "clock_value",
-    "deletable",
-    "due_keys",
-    "key_part",
-    "newest",
-    "plain_keys",
-    "version_keys",
-]
-
 #: Key of the stream time.
 CLOCK: Final = b"\x00"
 #: The value of a deleted row.

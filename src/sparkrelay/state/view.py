@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.header import TaskHeader
     from sparkrelay.state.lmdb.table import Table
 
-__all__ = ["Changes", "StoreView", "merging"]
-
 #: Bytes of old values in memory at a time.
 _UNDO_BYTES: Final = 32 << 20
 

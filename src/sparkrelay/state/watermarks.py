@@ -5,19 +5,6 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = [
-    "ENDLESS",
-    "END_BYTES",
-    "LATEST",
-    "MOST_SOURCES",
-    "NEVER",
-    "NO_TIME",
-    "end_bytes",
-    "end_of",
-    "expired_with",
-    "over",
-]
-
 _END: Final = struct.Struct(">Q")
 END_BYTES: Final = _END.size
 #: Prefix of keys without an end: after that of every window.

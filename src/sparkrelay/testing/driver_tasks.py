@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Leg
     from sparkrelay.types import TopicPartition
 
-__all__ = ["DriverTasks"]
-
 #: A test's changelogs are restored in one slice, in effect without a time limit.
 _RESTORE_SECONDS: Final = 3600.0
 _CLOSE_SECONDS: Final = 60.0

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.assignment import TaskAssignor
 
-__all__ = ["SimulatedGroup", "SimulatedProcess", "task"]
-
 
 def task(name: str, *, logged: bool = True) -> TaskInfo:
     """Return a task by its name, such as ``0_3``, with a store and a changelog, or with neither."""

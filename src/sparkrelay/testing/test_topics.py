@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.file_log import FileLog
     from sparkrelay.records.formats import Format
 
-__all__ = ["TestInputTopic", "TestOutputTopic", "TestRecord", "TopicFiles"]
-
 
 @dataclass(frozen=True, slots=True)
 class TopicFiles:

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.topology import Topology
 
-__all__ = ["TopologyTestDriver"]
-
 _SETTINGS: Final = {"application.id": "topology-test-driver", "bootstrap.servers": "no-broker:9092"}
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.nodes import AggregationNode
     from sparkrelay.topology.topology import Topology
 
-__all__ = ["StreamsBuilder"]
-
 _SUPPORTED: Final = frozenset({"stream", "table", "global_table", "build"})
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CallSite", "find_call_site"]
-
 _PACKAGE: Final = __name__.rpartition(".")[0] + "."
 
 

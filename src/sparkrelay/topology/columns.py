@@ -15,32 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = [
-    "Path",
-    "WindowColumns",
-    "argument_text",
-    "column_path",
-    "comparison",
-    "expression_path",
-    "function_over_window",
-    "is_column",
-    "is_session_window",
-    "is_star",
-    "items_of",
-    "kind_of",
-    "literal_of_now",
-    "made_up_seed",
-    "node_of",
-    "output_name",
-    "parse_path",
-    "plain_name",
-    "quoted",
-    "session_gap",
-    "stable_alternatives",
-    "stable_text",
-    "without_alias",
-]
-
 #: A column, or a field of a struct column: ``kafka.key`` is ``("kafka", "key")``.
 Path = tuple[str, ...]
 

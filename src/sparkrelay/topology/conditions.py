@@ -24,8 +24,6 @@ from sparkrelay.topology.columns import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Comparison", "Operand", "Other", "is_condition", "terms_of"]
-
 _FLIPPED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPERATORS: Final = {**{operator: operator for operator in _FLIPPED}, "==": "="}
 _CONDITION: Final = re.compile(r"[=<>]|\bbetween\b", re.IGNORECASE)

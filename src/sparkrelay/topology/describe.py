@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.structure import Leg, Source, Step, Subtopology
 
-__all__ = ["describe", "dot", "format_text", "graph"]
-
-
 _NO_STORES: Final = " (stores: [])"
 
 

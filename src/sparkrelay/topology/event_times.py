@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology.structure import Leg, Step
 
-__all__ = ["TIMESTAMP", "shipped_event_times"]
-
 #: In the place of a column, which has a name: the records' own timestamps.
 TIMESTAMP: Final = ""
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology.structure import Leg
 
-__all__ = ["repeated_steps"]
-
 
 def repeated_steps(legs: Iterable[Leg]) -> frozenset[Step]:
     """Return the steps that several legs take the same rows through.

@@ -10,8 +10,6 @@ from sparkrelay.topology.call_site import find_call_site
 if TYPE_CHECKING:
     from sparkrelay.topology.nodes import AggregationNode, Record
 
-__all__ = ["GlobalKTable"]
-
 
 class GlobalKTable:
     """A table that every process has whole. Made by ``StreamsBuilder.global_table``; streams look into it.

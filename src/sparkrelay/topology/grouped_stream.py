@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import GroupingNode, Node, Record
 
-__all__ = ["GroupedStream"]
-
 #: What a dictionary may name, and what Spark calls it.
 _NAMED = {name: name for name in ("count", "sum", "avg", "min", "max")} | {"mean": "avg"}
 

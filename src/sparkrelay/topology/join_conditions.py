@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.columns import Path
     from sparkrelay.topology.nodes import Node
 
-__all__ = ["JoinTerms", "has_conditions", "join_names", "join_terms"]
-
 _UNITS: Final = (
     ("day", 86_400_000_000),
     ("hour", 3_600_000_000),

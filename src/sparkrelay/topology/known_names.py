@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.nodes import AnyNode
     from sparkrelay.topology.structure import Step
 
-__all__ = ["known_names"]
-
 #: Steps that leave every column there.
 _KEEPING: Final = frozenset({"where", "filter", "dropna", "fillna", "withWatermark", "join"})
 

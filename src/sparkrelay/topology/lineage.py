@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.structure import Step
 
-__all__ = ["Lineage", "Located"]
-
 _KEY: Final = "key"
 _PARTITION: Final = "partition"
 #: Behind it stands a number: which column of the key.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology.call_site import CallSite
 
-__all__ = ["MAX_NAME", "NameRegister", "check_name", "check_topic", "speaking_name"]
-
 #: Kafka allows 249 characters in a topic's name; the rest is for the application id and a suffix.
 MAX_NAME: Final = 200
 _MAX_TOPIC: Final = 249

@@ -20,8 +20,6 @@ from sparkrelay.topology.nodes import (
 if TYPE_CHECKING:
     from sparkrelay.topology.nodes import AnyNode, Record
 
-__all__ = ["NodeNames"]
-
 
 class NodeNames:
     """The names of streams, repartition topics, stores and sinks, by node.

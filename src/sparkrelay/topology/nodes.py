@@ -18,30 +18,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.calls.stateful_steps import Ranking
     from sparkrelay.topology.structure import Foreach, ForeachBatch, Show, Step
 
-__all__ = [
-    "ActionNode",
-    "AggregationNode",
-    "AnyNode",
-    "EmittingNode",
-    "GroupingNode",
-    "LookupNode",
-    "Node",
-    "Record",
-    "RepartitionNode",
-    "SinkNode",
-    "SourceNode",
-    "StepNode",
-    "StoredTable",
-    "TableJoinNode",
-    "UnionNode",
-    "behind_state",
-    "line_up",
-    "parents_of",
-    "tables_of",
-    "watermark_before",
-    "ways_back",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceNode:

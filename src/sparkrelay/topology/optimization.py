@@ -15,8 +15,6 @@ from sparkrelay.topology.topology import Topology
 if TYPE_CHECKING:
     from sparkrelay.topology.structure import Leg
 
-__all__ = ["reusing_source_topics"]
-
 
 def reusing_source_topics(topology: Topology, *, from_beginning: bool, leaves_out: bool = False) -> Topology:
     """Return a topology whose tables use the topic that they are read from as their changelog, where they can.

@@ -17,8 +17,6 @@ from sparkrelay.topology.call_site import find_call_site
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["public_calls"]
-
 ClassT = TypeVar("ClassT", bound=type)
 
 _BY_PLACE: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["NO_MISSING_COLUMNS", "remedy"]
-
 NO_MISSING_COLUMNS: Final = (
     "takes no allowMissingColumns=True: add what a stream lacks to it before, for example "
     'withColumn("note", F.lit(None).cast("string"))'

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.nodes import Node, Record
     from sparkrelay.types import BatchId
 
-__all__ = ["KStream", "KTable"]
-
 _ROW_STEPS: Final = frozenset(
     {
         "select",

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.calls.stateful_steps import Aggregation, TableJoin
     from sparkrelay.types import BatchId
 
-__all__ = [
-    "Foreach",
-    "ForeachBatch",
-    "Leg",
-    "Lookup",
-    "Show",
-    "Sink",
-    "Source",
-    "Step",
-    "Subtopology",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.nodes import Record
     from sparkrelay.topology.ways import End, Start, Way
 
-__all__ = ["build_subtopologies"]
-
 log = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.calls.stateful_steps import TableJoin
     from sparkrelay.topology.structure import Leg, Sink, Subtopology
 
-__all__ = ["Topology"]
-
 
 @public_calls
 class Topology:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology.nodes import AnyNode, Record
 
-__all__ = ["End", "Start", "Way", "all_ways", "starts_of", "ways_behind_emitting"]
-
 Start = SourceNode | RepartitionNode
 Begin = Start | TableJoinNode
 End = SinkNode | ActionNode | RepartitionNode | AggregationNode

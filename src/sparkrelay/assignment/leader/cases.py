@@ -23,8 +23,6 @@ from sparkrelay.types import ProcessId, TaskId, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["application_state", "assignment_configs", "end_offset_sums", "group_members", "task_infos"]
-
 _CONFIG_NAMES = {"rack_aware_strategy": "rack_aware_assignment_strategy"}
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-__all__ = ["client_states", "end_offset_sums", "lags_by_process", "members_by_process"]
-
 
 def end_offset_sums(
     tasks: Iterable[TaskInfo], end_offsets: Mapping[TopicPartition, int], *, created: Iterable[str] = ()

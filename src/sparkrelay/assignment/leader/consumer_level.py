@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-__all__ = ["assign_consumers", "host_maps"]
-
 #: ``next_rebalance_ms`` for a rebalance at once.
 _AT_ONCE = 0
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.task_assignor import TaskAssignment
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["Decision", "Kind", "Reason", "explain", "withheld_decisions"]
-
 
 class Kind(enum.Enum):
     """What was decided. A task that keeps running where it is makes no decision."""

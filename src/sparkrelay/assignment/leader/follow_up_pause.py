@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = ["FollowUpPause"]
-
 _SHORTEST_PAUSE_S: Final = 1.0
 
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-__all__ = ["GroupResult", "assign_group", "error_assignments"]
-
 #: Older versions do not send what they support, as version probing needs.
 _FIRST_PROBING_VERSION = 3
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.application_state import ApplicationState
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["kept_assignment"]
-
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId
 
-__all__ = ["TaskHeap", "ThreadLoads"]
-
 
 def _itself(task: TaskId) -> TaskId:
     return task

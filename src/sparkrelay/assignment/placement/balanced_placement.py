@@ -19,8 +19,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Bounds", "place_at_least_cost"]
-
 #: Unreachable; two of them do not overflow.
 _FAR = np.int64(1 << 61)
 

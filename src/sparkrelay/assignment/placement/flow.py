@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["FlowGraph"]
-
 #: Relaxations in one search from which compiling pays (about a second, then cached).
 _COMPILE_FROM = 2_000_000
 _compiled: list[Callable[..., int]] = []

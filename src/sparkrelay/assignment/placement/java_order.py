@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["java_order", "process_hash_order", "sift_down", "sift_up", "task_hash_order"]
-
 Entry = TypeVar("Entry")
 
 _LOW_32 = (1 << 32) - 1

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Target", "choose_holders", "choose_runners", "fair_shares", "place_unlogged"]
-
 #: Bound on the sum of costs; to keep it, lags are rounded up to a multiple of a power of two.
 _MOST = 1 << 60
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.placement.working_copy import Placement
     from sparkrelay.types import ProcessId
 
-__all__ = ["Lags", "Movements"]
-
 
 class Lags:
     """Lags of clients in the logged tasks of a placement.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-__all__ = ["STATELESS", "Costs", "RackAwareness", "configured_costs", "cross_rack", "racks_known"]
-
 _STANDBY_ROUNDS = 4
 #: Tasks x clients up to which Java's order is followed.
 _JAVAS_ORDER_UP_TO = 400

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Problem", "at_least_cost", "in_javas_order"]
-
 _SOURCE = -1
 
 

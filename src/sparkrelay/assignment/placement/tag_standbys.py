@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.placement.working_copy import Placement
     from sparkrelay.types import ProcessId
 
-__all__ = ["TagStandbys", "place_standbys"]
-
 
 def place_standbys(
     placement: Placement,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["Placement"]
-
 
 class Placement:
     """Tasks on clients while they are being placed.

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.config import ClientConfig
     from sparkrelay.client.transport.oauth import TokenSource
 
-__all__ = ["BrokerConnection", "net_settings"]
-
 # kafka.net reports each lost or refused connection at ERROR, with a traceback. A broker that restarts is ordinary and
 # is reported once by KafkaClient, so these loggers are silenced unless somebody has set their level.
 _kafka_net_log = logging.getLogger("kafka.net")

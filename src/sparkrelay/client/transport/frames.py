@@ -25,8 +25,6 @@ from sparkrelay.errors import AuthenticationException
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["PlainTransport", "TlsTransport"]
-
 _log = logging.getLogger(__name__)
 
 #: Smaller responses come from the C library's allocator.

@@ -24,8 +24,6 @@ from kafka.net.selector import KernelEvent, NetworkSelector, Task, TaskState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Loop"]
-
 _log = logging.getLogger(__name__)
 
 _SCRATCH_BYTES: Final = 64 * 1024

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.config import ClientConfig
 
-__all__ = ["TokenSource", "fetch_token"]
-
 _log = logging.getLogger(__name__)
 
 _LIFE_USED: Final = 0.8

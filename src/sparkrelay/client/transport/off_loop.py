@@ -15,8 +15,6 @@ from kafka.future import Future
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["off_loop"]
-
 
 def off_loop(net: Any, function: Callable[[], Any], *, name: str) -> Any:
     """Return an awaitable for the outcome of ``function()``, which runs in a thread called ``name``.

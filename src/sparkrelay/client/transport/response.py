@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.errors import KafkaException
 
-__all__ = ["Response"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.config import ClientConfig
 
-__all__ = ["explain", "make_context"]
-
 #: OpenSSL's verification results.
 _EXPIRED: Final = frozenset({9, 10, 11, 12})
 _NAME: Final = frozenset({62, 63, 64})

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.transport.connection import BrokerConnection
     from sparkrelay.client.transport.loop import Loop
 
-__all__ = ["Transports", "broker_name", "translate"]
-
 
 def broker_name(broker: Broker) -> str:
     """Return a broker's name for messages; bootstrap servers have negative ids."""

@@ -24,8 +24,6 @@ from sparkrelay.errors import AccessKeyError, ConcurrentModificationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["AccessControl", "AccessKey", "Lent", "Tasks", "Threads"]
-
 _EXPIRED: Final = (
     "its key has expired: the callback that issued it has returned; a callback must wait for those it passed its key to"
 )

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.network.network_thread import NetworkThread
     from sparkrelay.types import TopicPartition
 
-__all__ = ["AsyncConsumer"]
-
 R = TypeVar("R")
 
 _ITERATION_SECONDS = 60.0

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     CommitCallback: TypeAlias = Callable[[OffsetsToCommit, BaseException | None], object]
 
-__all__ = ["AsyncCommits"]
-
 _log = logging.getLogger(__name__)
 #: Most partitions named in one line.
 _NAMED: Final = 10

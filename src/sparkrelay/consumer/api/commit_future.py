@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.base.mailbox import Call
 
-__all__ = ["CommitFuture"]
-
 
 class CommitFuture(Future[None]):
     """The future of one commit."""

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.network.network_thread import NetworkThread
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Consumer"]
-
 R = TypeVar("R")
 
 

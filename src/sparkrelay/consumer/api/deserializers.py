@@ -20,8 +20,6 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from sparkrelay.records.bad_record import BadRecord
 
-__all__ = ["Deserializer", "Deserializers", "first_offsets"]
-
 Deserializer: TypeAlias = Callable[[pa.Array], pa.Array]
 
 _COLUMNS: Final = ("key", "value")

@@ -26,19 +26,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.base.mailbox import Call, Mailbox
 
-__all__ = [
-    "HURRIED_SECONDS",
-    "ClosingDeadline",
-    "Exchange",
-    "Promise",
-    "attempt",
-    "awaiting",
-    "blocking",
-    "first_failure",
-    "outcome",
-    "raise_first",
-]
-
 T = TypeVar("T")
 
 #: Time for all remaining steps after an interrupt or a cancellation.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.api.session import Session
     from sparkrelay.consumer.network.network_thread import ConsumerHandle
 
-__all__ = ["Face", "close_if_forgotten", "not_holding"]
-
 A = TypeVar("A")
 R = TypeVar("R")
 

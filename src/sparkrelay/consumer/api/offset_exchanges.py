@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.network.network_thread import ConsumerHandle
     from sparkrelay.types import TopicPartition
 
-__all__ = ["OffsetExchanges"]
-
 
 class OffsetExchanges:
     """The base class of ``Session``, which sets these attributes; methods are as in ``Consumer``."""

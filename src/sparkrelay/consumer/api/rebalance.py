@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Callback = Callable[[Any, list[TopicPartition]], object]
 
-__all__ = ["RebalanceSteps"]
-
 _log = logging.getLogger(__name__)
 
 

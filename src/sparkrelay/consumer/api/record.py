@@ -18,8 +18,6 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Record", "to_records"]
-
 
 @dataclass(frozen=True, slots=True)
 class Record:

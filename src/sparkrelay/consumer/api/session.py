@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.events import Adopted, Assigned, BackgroundEvent, Prepared
     from sparkrelay.consumer.network.network_thread import NetworkThread
 
-__all__ = ["Session"]
-
 _CLOSE_SECONDS: Final = 30.0
 #: Least time for leaving the group, whatever the caller's timeout: others wait for the partitions.
 _LEAVE_SECONDS: Final = 1.0

@@ -17,8 +17,6 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from sparkrelay.consumer.base.assignor import ClusterView, MemberSubscription, PartitionAssignor
 
-__all__ = ["checked_assignment", "checked_user_data"]
-
 
 def checked_user_data(assignor: PartitionAssignor, data: object) -> bytes:
     """Return an assignor's user data; raise KafkaException unless it is bytes."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
 
-__all__ = ["RangeAssignor", "RoundRobinAssignor", "rack_aware"]
-
 
 class _Forgetful:
     """An assignor without user data."""

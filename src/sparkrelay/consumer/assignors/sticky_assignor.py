@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
 
-__all__ = ["Claim", "CooperativeStickyAssignor", "StickyAssignor", "decode_claim", "encode_claim"]
-
 _UNKNOWN: Final = -1
 _INT: Final = struct.Struct(">i")
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.base.assignor import ClusterView, MemberSubscription
 
-__all__ = ["balanced"]
-
 #: Prices, see ``_Prices``. Leaving home costs one, so no number of those outweighs a rack.
 _NEVER: Final = 1 << 50
 _FAR: Final = 1 << 30

@@ -15,23 +15,6 @@ from sparkrelay.errors import ConfigException
 from sparkrelay.settings import shortly, string_problem
 from sparkrelay.types import TopicPartition
 
-__all__ = [
-    "OffsetAndMetadata",
-    "OffsetsToCommit",
-    "at_least_one",
-    "function_of",
-    "mapping_of",
-    "offset_of",
-    "partition_of",
-    "partitions_of",
-    "seconds_of",
-    "text_of",
-    "timestamps_of",
-    "topic_of",
-    "topics_of",
-    "wire_offsets",
-]
-
 _MOST_INT32: Final = 2**31 - 1
 _MOST_INT64: Final = 2**63 - 1
 #: Kafka's limit on the length of topic names; the broker checks their characters.

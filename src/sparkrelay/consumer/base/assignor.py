@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["ClusterView", "GroupMetadata", "MemberAssignment", "MemberSubscription", "PartitionAssignor"]
-
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.base.assignor import PartitionAssignor
 
-__all__ = ["ConsumerConfig"]
-
 _POLICIES: Final = MappingProxyType({"earliest": -2, "latest": -1, "none": None})
 #: Names in librdkafka and in old clients.
 _ELSEWHERE: Final = MappingProxyType(

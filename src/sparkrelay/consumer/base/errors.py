@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from sparkrelay.errors import DisconnectException
 
-__all__ = ["copy_of", "forked_error"]
-
 E = TypeVar("E", bound=Exception)
 
 

@@ -23,31 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.types import TopicPartition
 
-__all__ = [
-    "AdoptNeeded",
-    "Adopted",
-    "ApplicationEvent",
-    "AssignNeeded",
-    "Assigned",
-    "BackgroundEvent",
-    "Commit",
-    "ErrorRaised",
-    "ExpectRebalance",
-    "FetchCommitted",
-    "Hold",
-    "JoinNeeded",
-    "Leave",
-    "ListOffsets",
-    "PartitionsChanged",
-    "Polled",
-    "Prepared",
-    "Rejoin",
-    "Step",
-    "Subscribe",
-    "TopicsAsked",
-]
-
-
 # -- application events: the application thread to the network thread -------------------------------------------------
 
 

@@ -13,8 +13,6 @@ from sparkrelay.settings import Foreign
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FOREIGN"]
-
 _DESERIALIZER: Final = Foreign(
     "Consumer and AsyncConsumer take it and make columns of other types; everywhere else keys and values are bytes",
     (

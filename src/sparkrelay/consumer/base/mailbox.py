@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.base.events import BackgroundEvent
 
-__all__ = ["Call", "Mailbox", "Wait", "may_not_wait"]
-
 _log = logging.getLogger(__name__)
 _this_thread = threading.local()
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.subscription import SubscriptionState
     from sparkrelay.errors import KafkaException
 
-__all__ = ["ConsumerMetrics", "Window"]
-
 _SAMPLE_SECONDS: Final = 30.0
 _MS: Final = 1000.0
 _HOUR: Final = 3600.0

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.errors import KafkaException
 
-__all__ = ["NOTHING", "PollResult", "RequestManager", "RequestState", "Unsent", "aligned_wait_ms"]
-
 
 @dataclass(frozen=True, slots=True)
 class Unsent:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.types import TopicPartition
 
-__all__ = ["LeaderView", "Standing", "SubscriptionState"]
-
 
 class LeaderView(NamedTuple):
     """A partition in the metadata: whether it has a leader, the leader's epoch, the topic's id."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.errors import KafkaException
 
-__all__ = ["TopicMetadataManager", "TopicsWanted"]
-
 _ABSENT_SECONDS: Final = 1.0
 #: Pause after an answer; for topics missing in answers it doubles each time, up to the above.
 _PAUSE_SECONDS: Final = 0.1

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from sparkrelay.errors import KafkaException
     from sparkrelay.types import TopicPartition
 
-__all__ = ["BoundedFetcher"]
-
 _DEFAULTS: Final = {
     "isolation.level": "read_committed",
     "max.partition.fetch.bytes": 8 << 20,

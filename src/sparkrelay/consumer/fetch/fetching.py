@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.config import ConsumerConfig
     from sparkrelay.errors import KafkaException
 
-__all__ = ["FetchManager", "FetchSource", "Fetched"]
-
 FETCH_LANE: Final = "fetch"
 _NO_BYTES: Final = memoryview(b"")
 _WORTH_REPEATING: Final = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})

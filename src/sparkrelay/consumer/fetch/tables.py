@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["TABLE_SCHEMA", "ConstantColumns"]
-
 TABLE_SCHEMA: Final = pa.schema(
     [
         ("key", pa.binary()),

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.requests import RequestState
     from sparkrelay.errors import KafkaException
 
-__all__ = ["FOLLOWING", "ClassicMembership"]
-
 _log = logging.getLogger(__name__)
 _AWAY: Final = frozenset({MemberState.STALE, MemberState.LEAVING, MemberState.FATAL})
 _AGAIN: Final = _AWAY | {MemberState.PREPARING}

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.group.coordinator import CoordinatorManager
     from sparkrelay.errors import KafkaException
 
-__all__ = ["ClassicLeave", "MemberSettings", "join_request", "refusal", "sync_request"]
-
 _log = logging.getLogger(__name__)
 _PROTOCOL_TYPE: Final = "consumer"
 _MIN_JOIN_VERSION: Final = 5  # static members

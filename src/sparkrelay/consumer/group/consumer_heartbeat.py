@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     #: Partition numbers by topic id.
     PartitionsById = Mapping[uuid.UUID, AbstractSet[int]]
 
-__all__ = ["JOIN_EPOCH", "HeartbeatWriter", "leave_heartbeat"]
-
 JOIN_EPOCH: Final = 0
 _LEAVE_EPOCH: Final = -1
 _PAUSE_EPOCH: Final = -2

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     PartitionsById = Mapping[uuid.UUID, frozenset[int]]
 
-__all__ = ["FOLLOWING", "ConsumerMembership"]
-
 _log = logging.getLogger(__name__)
 #: Until the broker sets the interval.
 _FIRST_INTERVAL_SECONDS: Final = 5.0

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
     from sparkrelay.errors import KafkaException
 
-__all__ = ["GROUP_LANE", "JOIN_LANE", "CoordinatorManager"]
-
 #: Heartbeats and commits; they must never queue after a JoinGroup, which the broker holds back.
 GROUP_LANE: Final = "group"
 #: JoinGroup and SyncGroup are answered when all members have arrived, so they have their own connection.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.group.membership import Membership
     from sparkrelay.errors import KafkaException
 
-__all__ = ["HeartbeatManager"]
-
 #: A partition that moves is not read until its next owner learns of the second rebalance. So heartbeats are quick for
 #: this long after the first, and after the application announced one.
 _AWAITING_SECONDS: Final = 3.0

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
 
-__all__ = ["TopicWatch"]
-
 
 @dataclass(eq=False)
 class TopicWatch:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.group.coordinator import CoordinatorManager
     from sparkrelay.errors import KafkaException
 
-__all__ = ["LostPartitions", "MemberState", "Membership"]
-
 P = ParamSpec("P")
 
 

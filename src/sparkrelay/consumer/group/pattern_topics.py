@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
 
-__all__ = ["PatternTopics", "pattern_for_broker", "topics_or_pattern"]
-
 #: Regular expression flags that RE2 has, with its names.
 _RE2_FLAGS: Final = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s"}
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.errors import KafkaException
     from sparkrelay.types import TopicPartition
 
-__all__ = ["RebalanceLog"]
-
 _log = logging.getLogger("sparkrelay.consumer.rebalance")
 #: Topics named in one line.
 _NAMED: Final = 10

@@ -18,8 +18,6 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["decode_assignment", "decode_subscription", "encode_assignment", "encode_subscription"]
-
 _VERSION: Final = 3
 
 

@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.group.membership import Membership
     from sparkrelay.errors import KafkaException
 
-__all__ = ["ConsumerCore"]
-
 
 @dataclass(eq=False)
 class ConsumerCore:

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.requests import Unsent
     from sparkrelay.consumer.network.core import ConsumerCore
 
-__all__ = ["ConsumerHandle", "NetworkThread", "attach"]
-
 _log = logging.getLogger(__name__)
 _LONGEST_WAIT_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 30.0

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.consumer.group.coordinator import CoordinatorManager
 
-__all__ = ["CommitManager", "Committed", "sort_out"]
-
 #: Bounded because heartbeats queue after them: the broker handles one request of a connection at a time.
 _MOST_UNDER_WAY: Final = 10
 _FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND})

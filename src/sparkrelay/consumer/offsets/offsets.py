@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.errors import KafkaException
     from sparkrelay.types import TopicPartition
 
-__all__ = ["EARLIEST", "LATEST", "OffsetsManager"]
-
 LATEST = -1
 EARLIEST = -2
 

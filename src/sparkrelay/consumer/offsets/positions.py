@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.offsets.offsets import OffsetsManager
     from sparkrelay.types import TopicPartition
 
-__all__ = ["PositionsManager"]
-
 #: Pause after an error before the look-up is repeated.
 _PAUSE_SECONDS: Final = 1.0
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.base.subscription import SubscriptionState
     from sparkrelay.errors import KafkaException
 
-__all__ = ["ValidationManager", "recreated_error"]
-
 _log = logging.getLogger(__name__)
 _MIN_VERSION = 3  # earlier ones need a broker's rights
 _UNKNOWN = -1

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["AggregateCall", "AggregateCalls", "read_aggregates"]
-
 #: Spark's own overflow error recommends try_sum and try_avg.
 _TRY: Final = (
     "an overflow is an error here, not null. Use a type with a wider range, "

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     #: Function, Catalyst's arguments, whether each value counts once, options.
     Found = tuple[str, list[Any], bool, tuple[Any, ...]]
 
-__all__ = ["COLLECTED", "collected_call"]
-
 #: HLL++ with 2^p registers has a relative standard deviation of this / 2^(p/2) (Spark's rule for choosing p).
 _DEVIATION: Final = 1.106
 _MOST_REGISTERS: Final = 14

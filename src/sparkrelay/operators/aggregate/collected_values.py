@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
     from sparkrelay.state.view import StoreView
 
-__all__ = ["CollectedRows", "TaskCollection", "collected_results", "collected_rows", "collected_spans"]
-
 _COLLECTED: Final = b"\x02"
 _LONGEST_GROUP: Final = 256
 _DIGEST_BYTES: Final = 16

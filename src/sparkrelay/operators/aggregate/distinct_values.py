@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.state.aggregate import AggregateSpec
 
-__all__ = ["GROUP", "DistinctValues", "marked", "value_rows"]
-
 #: Prefix of a group's message key.
 GROUP: Final = b"\x00"
 _VALUE: Final = b"\x01"

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.state.reader import StoreSnapshot
 
-__all__ = ["AggregateLayout", "SessionsLayout"]
-
 #: Greater than every group.
 _BEHIND: Final = GROUP + b"\xff" * 600
 

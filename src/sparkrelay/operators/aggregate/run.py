@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sparkrelay.state import Watermark
     from sparkrelay.state.view import StoreView
 
-__all__ = ["AggregateRunner"]
-
 _EMPTY = pa.scalar(b"", pa.binary())
 
 

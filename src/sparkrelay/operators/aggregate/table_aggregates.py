@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["TableAggregates"]
-
 _ADDED: Final = f"{hidden_columns.PREFIX}added"
 _GONE: Final = f"{hidden_columns.PREFIX}gone"
 #: Whether these two are states of wide sums.

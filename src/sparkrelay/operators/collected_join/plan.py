@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.topology import Leg, Step
 
-__all__ = ["CollectedJoins", "refresh_seconds"]
-
 _DAY_SECONDS: Final = 86_400
 
 

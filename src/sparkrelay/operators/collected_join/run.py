@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-__all__ = ["CollectedIndex", "CollectedJoinRunner", "join_rows"]
-
 #: Limits of an output batch: an Arrow column holds at most 2 GiB, and a key may match many rows.
 _MOST_BYTES: Final = 64 << 20
 _MOST_ROWS: Final = 1 << 20

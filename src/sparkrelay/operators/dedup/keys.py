@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["keys_until", "remembered", "values_until", "wide_ends"]
-
 _SHORTEST_MS: Final = 1000
 #: Keys that expire more than this many widths ahead go to a wider bucket.
 _NEAR: Final = 3

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Leg
 
-__all__ = ["Plan"]
-
 
 class Plan(EmittingPlan[Deduplication]):
     """See :class:`EmittingPlan`."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["Deduplicate"]
-
 _LATEST_US: Final = (1 << 63) - 1
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 

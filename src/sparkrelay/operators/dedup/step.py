@@ -10,8 +10,6 @@ from sparkrelay.operators.emitting.step import EmittingStep
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
 
-__all__ = ["Deduplication"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deduplication(EmittingStep):

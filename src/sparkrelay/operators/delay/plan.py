@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Leg
 
-__all__ = ["Plan"]
-
 
 class Plan(EmittingPlan[Delay]):
     """See :class:`EmittingPlan`."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
 
-__all__ = ["DelayRows"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayRows(EmittingRunner):

@@ -10,8 +10,6 @@ from sparkrelay.operators.emitting.step import EmittingStep
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
 
-__all__ = ["RECORD_TIME", "Delay"]
-
 #: In place of an event time column: the records' timestamps.
 RECORD_TIME: Final = ""
 

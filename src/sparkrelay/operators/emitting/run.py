@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["EmittingRunner", "TaskStep", "TimedSource", "applied", "event_times", "too_late", "watermark_with"]
-
 #: Earlier than any event time: Spark's timestamps begin with the year 1.
 _EARLIEST_MS: Final = -(1 << 52)
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Self
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
 
-__all__ = ["EmittingStep"]
-
 
 class EmittingStep:
     """A step of a leg.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.contract.commands import TaskCommand
 
-__all__ = ["NO_ROW", "Answers"]
-
 #: Kind of an answer: the left table's row has no match.
 NO_ROW: Final = 0
 

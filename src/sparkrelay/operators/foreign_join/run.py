@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.contract.commands import TaskCommand
 
-__all__ = ["ForeignJoinRunner"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignJoinRunner(StepSpec):

@@ -14,8 +14,6 @@ from sparkrelay.state.join_rows import key_parts
 if TYPE_CHECKING:
     from sparkrelay.state.reader import StoreSnapshot
 
-__all__ = ["HistoryLayout"]
-
 #: Greater than every time of a key.
 _BEHIND: Final = b"\xff" * 9
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["HistoryRunner", "TaskVersions"]
-
 #: Number of due notes that a micro-batch processes, besides two for each of its keys.
 _MOST_NOTES: Final = 10_000
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
 
-__all__ = ["LateRunner"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateRunner(StepSpec):

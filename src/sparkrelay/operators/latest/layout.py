@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from sparkrelay.operators.table.layout import TableLayout
 from sparkrelay.operators.table.newest_rows import NewestRows
 
-__all__ = ["LatestLayout"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestLayout(TableLayout):

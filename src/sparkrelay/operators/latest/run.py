@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state import Watermark
 
-__all__ = ["Counts", "LatestRunner"]
-
 
 class Counts(Protocol):
     """Selects valid answers of a join by a foreign key (``foreign_join``)."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Step
 
-__all__ = ["behind_lookup", "by_lookup", "in_words", "lookup_spec", "with_times"]
-
 
 def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[StructType, StructType]:
     """Return a lookup's visible output columns, and those of them that come from the table.

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-__all__ = ["LookupRunner"]
-
 #: Earlier than every timestamp: the table before the micro-batch.
 _BEFORE: Final = np.iinfo(np.int64).min
 #: Limit of table data in an output batch.

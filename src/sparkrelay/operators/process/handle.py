@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.process.states import State
     from sparkrelay.operators.process.variables import Group, VariableSpec, Work
 
-__all__ = ["Handle"]
-
 
 class Handle(StatefulProcessorHandle):
     """The handle of one task's micro-batch.

@@ -19,22 +19,6 @@ from typing import Final
 
 from sparkrelay.state.watermarks import END_BYTES, NEVER, end_bytes, end_of
 
-__all__ = [
-    "LONGEST_NAME",
-    "TIMERS",
-    "behind_front",
-    "element_key",
-    "entries",
-    "entry_key",
-    "expiry_key",
-    "part",
-    "place_of",
-    "read_due",
-    "timer_key",
-    "variable_key",
-    "variable_of",
-]
-
 #: Longest name of a variable, in bytes.
 LONGEST_NAME: Final = 100
 #: Name of a group's timers; no variable has it.

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Leg
 
-__all__ = ["Plan"]
-
 #: Prefix of the grouping columns, which may be computed.
 _KEY: Final = hidden_columns.PREFIX + "group_"
 

@@ -18,8 +18,6 @@ from sparkrelay.runtime.worker.context import whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["RowCodec", "Verifier", "is_nested", "plain", "rows_of", "table_of"]
-
 _EXPIRES = "expires"
 
 

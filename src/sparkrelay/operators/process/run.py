@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
 
-__all__ = ["CallProcessor", "changes_of"]
-
 #: Limit of an output batch.
 _MOST_ROWS: Final = 16_000
 #: Our part of a traceback.

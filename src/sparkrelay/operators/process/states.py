@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.operators.process.variables import Group, VariableSpec, Work
 
-__all__ = ["State", "state_of"]
-
 #: The span of a list: the place of its first element, and that of the next one.
 _PLACES: Final = StructType([StructField("first", LongType(), False), StructField("next", LongType(), False)])
 

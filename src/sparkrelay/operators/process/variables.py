@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.process.rows import RowCodec
     from sparkrelay.state.view import StoreView
 
-__all__ = ["Cells", "Group", "Timers", "VariableSpec", "Work", "remove_expired"]
-
 _LATEST_EXPIRY: Final = 1 << 60
 #: Number of a map's entries that are read to see whether it has any.
 _FIRST_ENTRIES: Final = 16

@@ -19,8 +19,6 @@ from sparkrelay.runtime.worker.event_times import event_times_ms
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BestRows"]
-
 
 @dataclass(frozen=True, slots=True)
 class BestRows:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["CountedRows", "changes_of", "content", "counts_and_rows", "places_in_store", "together"]
-
 _DIGEST: Final = 16
 _COUNT: Final = 8
 #: Greater than all digests of a key.

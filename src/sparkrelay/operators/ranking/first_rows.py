@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.operators.ranking.row_order import RowRanking
 
-__all__ = ["FirstRows"]
-
 #: Index of a place's key, and whether the micro-batch has a row for the place.
 _KEY: Final = f"{hidden_columns.PREFIX}ranked_key"
 _THERE: Final = f"{hidden_columns.PREFIX}ranked"

@@ -11,8 +11,6 @@ from sparkrelay.operators.table.layout import TableLayout
 if TYPE_CHECKING:
     from sparkrelay.operators.ranking.row_order import RowRanking
 
-__all__ = ["PlacesLayout", "RowsBesideLayout"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesLayout(TableLayout):

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Aggregation, Ranking
 
-__all__ = ["check_order", "held_rows", "ranking_spec", "with_places"]
-
 
 def with_places(table: Aggregation, rows: DataFrame) -> DataFrame:
     """Return rows with a column for the place, which the stateful step fills in; unchanged without a ranking.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["RowOrder", "RowRanking"]
-
 
 @dataclass(frozen=True, slots=True)
 class RowRanking:

@@ -10,8 +10,6 @@ from sparkrelay.operators.table.grouping import GroupedRunner
 if TYPE_CHECKING:
     from sparkrelay.operators.ranking.layout import PlacesLayout
 
-__all__ = ["RankingRunner"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingRunner(GroupedRunner):

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["RankedWindowsRunner", "TaskRankedWindows"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedWindowsRunner(TableRunner):

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["SessionsRunner", "TaskSessions"]
-
 _SESSION: Final = f"{hidden_columns.PREFIX}session"
 #: Start and end of an open session, in microseconds since 1970.
 _SPAN: Final = np.dtype(("<i8", 2))

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.emitting.plan import JoinSide
     from sparkrelay.topology import Leg
 
-__all__ = ["Plan"]
-
 #: Longest range of time, in µs: more than the range of event times, and safe in 64 bits.
 _LONGEST_US: Final = 10_000 * 366 * 24 * 3_600 * 1_000_000
 _A_DAY_US: Final = 24 * 3_600 * 1_000_000

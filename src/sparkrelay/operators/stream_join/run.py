@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["JoinStreams"]
-
 #: Limits of an output batch: pairs, and bytes of their rows. A key may have millions of pairs.
 _MOST_PAIRS: Final = 64_000
 _PIECE_BYTES: Final = 32 << 20

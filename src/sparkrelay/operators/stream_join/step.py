@@ -10,8 +10,6 @@ from sparkrelay.operators.emitting.step import EmittingStep
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
 
-__all__ = ["LEFT_ONLY", "StreamJoin"]
-
 #: Join types whose output has only left columns.
 LEFT_ONLY: Final = frozenset({"left_semi", "left_anti"})
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.table.layout import Codec
     from sparkrelay.operators.table.run import TableRunner
 
-__all__ = ["Groups", "changed_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Groups:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
 
-__all__ = ["CHANGES", "DELETIONS", "NEW", "NEWEST", "OLD", "VERSIONS", "ChangesRunner", "FilteredTableRunner"]
-
 NEW: Final = 1
 OLD: Final = -1
 #: Journal: old and new version of each changed row, as rows of the leg.

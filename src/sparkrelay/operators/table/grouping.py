@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from sparkrelay.state import Watermark
     from sparkrelay.state.view import Changes, StoreView
 
-__all__ = ["GroupColumns", "GroupedRunner", "Grouping", "encoded_groups"]
-
 
 class GroupColumns:
     """Grouping columns in the form that Arrow can group by.

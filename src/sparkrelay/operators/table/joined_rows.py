@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StepSpec
     from sparkrelay.state import LookedUp
 
-__all__ = ["NEVER", "JoinedTables", "Rows", "joined_rows", "touched_keys"]
-
 #: Earlier than every timestamp.
 NEVER: Final = np.iinfo(np.int64).min
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.state.reader import StoreSnapshot
 
-__all__ = ["Codec", "TableLayout"]
-
 
 class Codec(Protocol):
     """Decodes the values of a store, and merges a micro-batch into them."""

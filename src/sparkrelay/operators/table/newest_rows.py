@@ -18,8 +18,6 @@ from sparkrelay.runtime.worker.context import whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["NewestRows"]
-
 #: Encoded timestamp: the tuple's version, the column's tag, 64 bits.
 _BEGINNING: Final = 10
 _INDEX: Final = f"{hidden_columns.PREFIX}index"

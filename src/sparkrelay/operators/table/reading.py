@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.reader import StoreSnapshot
     from sparkrelay.types import TopicPartition
 
-__all__ = ["ReadCommand", "ReadReport", "StoreRead", "StoreReading", "read_store"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoreReading:

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     Operate = Callable[[StoreView], Changes]
 
-__all__ = ["Merged", "TableRunner", "TaskOutcome", "Taskwise", "Work", "note"]
-
 #: Largest size of closed windows in bytes: the limit of an Arrow column.
 _MOST_OVER: Final = (1 << 31) - 1
 _WINDOWS: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.table.layout import TableLayout
     from sparkrelay.state.reader import StoreSnapshot
 
-__all__ = ["Page", "key_spans", "rows_between", "rows_of", "stored_rows_of", "windows_of"]
-
 _PAGE: Final = 10_000
 
 Page = tuple[pa.RecordBatch, bytes | None]

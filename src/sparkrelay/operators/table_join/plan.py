@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.topology import Leg
 
-__all__ = ["answers_of", "joined_tables"]
-
 
 def joined_tables(
     leg: Leg,

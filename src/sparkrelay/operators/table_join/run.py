@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.contract.commands import TaskCommand
 
-__all__ = ["TableJoinRunner"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableJoinRunner(StepSpec):

@@ -22,8 +22,6 @@ from sparkrelay.records.avro.schema import (
 if TYPE_CHECKING:
     from sparkrelay.records.avro.schema import AvroType
 
-__all__ = ["arrow_schema_of", "arrow_type", "columns_of"]
-
 _PLAIN = {
     "boolean": pa.bool_(),
     "int": pa.int32(),

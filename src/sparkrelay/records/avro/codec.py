@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Avro
     from sparkrelay.records.row_order import Rows
 
-__all__ = ["declared_schema", "decode", "encode"]
-
 
 def declared_schema(form: Avro, place: str) -> pa.Schema:
     """Return the schema's fields as columns."""

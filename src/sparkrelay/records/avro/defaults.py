@@ -21,8 +21,6 @@ from sparkrelay.records.avro.schema import (
 if TYPE_CHECKING:
     from sparkrelay.records.avro.schema import AvroType
 
-__all__ = ["default_bytes", "varint"]
-
 
 def varint(value: int) -> bytes:
     """Write a whole number of 64 bits."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from sparkrelay.records.avro.schema import AvroType
     from sparkrelay.records.nested_columns import Node
 
-__all__ = ["Program", "decimal_bounds", "make_program"]
-
 _MAX_INSTRUCTIONS: Final = 50_000
 _PROMOTED: Final = {
     ("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double"), ("float", "double"),

@@ -25,8 +25,6 @@ from sparkrelay.records._native import (
 from sparkrelay.records.cells import CELLS_A_BYTE, FREE_CELLS, cells_since
 from sparkrelay.records.json.search import high_bits, valid_utf8
 
-__all__ = ["read_rows"]
-
 # An instruction: operation, column (-1: none), two arguments.
 WIDTH: Final = 4
 END: Final = 0

@@ -20,8 +20,6 @@ from sparkrelay.records.nested_columns import Buffers, batch_of, buffers_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["AvroReader"]
-
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _REASONS: Final = {

@@ -14,11 +14,6 @@ from typing import Any, Final
 from sparkrelay.errors import SerializationException
 from sparkrelay.printable import printable
 
-__all__ = [
-    "NULL", "AvroArray", "AvroEnum", "AvroField", "AvroFixed", "AvroMap", "AvroRecord", "AvroType", "AvroUnion",
-    "Primitive", "is_nullable", "parse_schema", "type_name", "without_null",
-]  # fmt: skip
-
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 MAX_DEPTH: Final = 64
 """Of nested types: readers recurse over schemas."""

@@ -20,8 +20,6 @@ from sparkrelay.records._native import (
 )
 from sparkrelay.records.avro.read_loop import below
 
-__all__ = ["write_rows"]
-
 # An instruction: operation, column, three arguments.
 WIDTH: Final = 5
 END: Final = 0

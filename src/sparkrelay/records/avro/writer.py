@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.records.avro.schema import AvroType
 
-__all__ = ["columns_to_avro"]
-
 _VARINT: Final = 10
 _MAX_DEPTH: Final = 64
 _REASONS: Final = {

@@ -22,8 +22,6 @@ from sparkrelay.errors import ConfigException
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CODEC_IDS", "CODEC_NAMES", "CodecError", "codec_id", "compress", "decompress"]
-
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Kafka's names; the position is the number in a batch's attributes."""
 

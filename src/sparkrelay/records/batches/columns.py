@@ -10,8 +10,6 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["HEADERS_TYPE", "KAFKA_SCHEMA", "AbortedTransaction"]
-
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 KAFKA_SCHEMA: Final = pa.schema(

@@ -24,8 +24,6 @@ from sparkrelay.records.batches.write_loop import write_records
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["NO_TIMESTAMP", "EncodedBatch", "Part", "ProducerState", "encode", "encode_parts", "next_sequence"]
-
 NO_TIMESTAMP: Final = -1
 _NO_PRODUCER: Final = -1
 _SEQUENCE_MASK: Final = (1 << 31) - 1

@@ -11,8 +11,6 @@ import struct
 import sys
 from typing import Final
 
-__all__ = ["end_offset"]
-
 _HEADER: Final = struct.Struct(">qiibIhi")
 _HEADER_SIZE: Final = 61
 _LAST_OFFSET: Final = (1 << 63) - 1

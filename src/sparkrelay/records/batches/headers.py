@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from sparkrelay.records._native import inline, kernel, load8
 
-__all__ = ["end_offset", "in_front_of", "walk"]
-
 HEADER_SIZE: Final = 61
 MIN_RECORD_SIZE: Final = 7
 

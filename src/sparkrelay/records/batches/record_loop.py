@@ -24,8 +24,6 @@ from sparkrelay.records.batches.headers import (
     SIZE,
 )
 
-__all__ = ["control_type", "read_headers", "read_records"]
-
 _LENGTH = 1
 _OFFSET = 2
 _KEY = 3

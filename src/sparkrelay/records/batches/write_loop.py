@@ -8,8 +8,6 @@ from typing import Any
 
 from sparkrelay.records._native import copy, kernel, store8, varint_size, write_varint
 
-__all__ = ["write_records"]
-
 
 @kernel(
     "int64(int64, int64, int64, int64[::1], uint8[::1], int64, int64[::1], uint8[::1], int64[::1],"

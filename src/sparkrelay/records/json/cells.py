@@ -14,8 +14,6 @@ from sparkrelay.records.cells import may_be_too_many, too_many, widest, width_of
 if TYPE_CHECKING:
     from sparkrelay.records.arrow_buffers import BinaryColumn
 
-__all__ = ["too_wide_rows"]
-
 
 def too_wide_rows(values: pa.Array, column: BinaryColumn, schema: pa.Schema) -> list[BadRecord]:
     """Return the objects that make too many cells; only those that are large enough are counted."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sparkrelay.records.bad_record import BadRecord
     from sparkrelay.records.formats import Json
 
-__all__ = ["decode", "encode"]
-
 
 def decode(values: pa.Array, form: Json, place: str, schema: pa.Schema) -> tuple[dict[str, pa.Array], list[BadRecord]]:
     """Read one object a value."""

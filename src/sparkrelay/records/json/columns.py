@@ -18,8 +18,6 @@ from sparkrelay.records.times import parse_dates, parse_timestamps
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["finish_column", "parsed_type"]
-
 _DIRECT = (
     pa.types.is_boolean,
     pa.types.is_signed_integer,

@@ -10,8 +10,6 @@ import pyarrow as pa
 from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, array_of_numbers, validity_bitmap
 from sparkrelay.records.json import flat_loop as loop
 
-__all__ = ["is_flat", "read_flat"]
-
 _PROBE: Final = np.frombuffer(b"1.5}", np.uint8).copy()
 
 

@@ -16,8 +16,6 @@ from sparkrelay.records.json.search import high_bits, only_space, valid_utf8
 from sparkrelay.records.json.tokens import double, literal_end, number, skip_space, skip_value, string_end, unescape
 from sparkrelay.records.times import parse_one
 
-__all__ = ["obeys_c_locale", "read_objects"]
-
 # Kinds of wanted fields.
 INT: Final = 0
 DOUBLE: Final = 1

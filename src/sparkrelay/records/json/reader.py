@@ -32,8 +32,6 @@ from sparkrelay.records.json.values import Misfit, row_from_json
 from sparkrelay.records.plain import is_text
 from sparkrelay.records.row_order import bisect, put_back
 
-__all__ = ["json_to_columns"]
-
 _BLOCK: Final = 1 << 20
 _SMALL_GROUP: Final = 32
 _NO_COLUMN: Final = "\0"

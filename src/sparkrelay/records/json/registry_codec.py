@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sparkrelay.records.bad_record import BadRecord
     from sparkrelay.records.formats import JsonSchema
 
-__all__ = ["declared_schema", "decode", "encode"]
-
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
           pa.types.is_timestamp, pa.types.is_date, pa.types.is_null)  # fmt: skip
 _KINDS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_timestamp, pa.types.is_list, pa.types.is_struct,

@@ -16,8 +16,6 @@ import numpy as np
 from sparkrelay.records._native import copy, inline, kernel, load8, store8
 from sparkrelay.records.json.search import high_bits, is_space, only_space, special_in_string
 
-__all__ = ["MAX_DEPTH", "join_objects"]
-
 MAX_DEPTH: Final = 500
 """Deeper records are bad, as with Jackson 3: readers recurse, and no sender may exhaust a stack. Half of Python's own
 limit, so that ``json`` reads it on top of any ordinary stack."""

@@ -15,8 +15,6 @@ from sparkrelay.printable import printable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["json_schema_columns", "properties_of", "required_of", "text_properties"]
-
 MAX_DEPTH: Final = 32
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from sparkrelay.records._native import inline, load8, load64, lowest_bit
 
-__all__ = ["high_bits", "is_space", "only_space", "special_in_string", "valid_utf8"]
-
 _ONES: Final = 0x0101010101010101
 _HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80  # 0x8080808080808080 as a signed number
 

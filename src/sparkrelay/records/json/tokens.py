@@ -7,8 +7,6 @@ from typing import Final
 from sparkrelay.records._native import inline, load8, store8, strtod
 from sparkrelay.records.json.search import is_space, special_in_string
 
-__all__ = ["double", "literal_end", "number", "skip_space", "skip_value", "string_end", "unescape"]
-
 _MAX_NESTING: Final = 62
 _QUOTE: Final = 34
 _BACKSLASH: Final = 92

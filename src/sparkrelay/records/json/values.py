@@ -19,8 +19,6 @@ from sparkrelay.records.times import parse_dates, parse_timestamps
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Misfit", "row_from_json"]
-
 _SHOWN: Final = 80
 _MARK: Final = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 _FLOAT32_BOUND: Final = 3.4028235677973366e38  # from here on a number is rounded to an infinite float

@@ -11,8 +11,6 @@ import numpy as np
 from sparkrelay.records._native import copy, inline, kernel, load8, load64, load_double, store8
 from sparkrelay.records.times import write_date, write_timestamp
 
-__all__ = ["count_escapes", "find_short", "join_lists", "write_texts"]
-
 # Kinds of columns. STRUCT precedes its fields, CLOSE follows them.
 INT: Final = 0
 STRING: Final = 1

@@ -24,8 +24,6 @@ from sparkrelay.records.json import write_loop as loop
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["columns_to_json"]
-
 _BRACKETS: Final = (ord("[") << 8) | ord("]")
 _BRACES: Final = (ord("{") << 8) | ord("}")
 # The longest text of a value of fixed size, its quotes included.

@@ -17,8 +17,6 @@ from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_o
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["why_too_wide"]
-
 _SIZED: Final = 2
 _BEGIN_GROUP: Final = 3
 _END_GROUP: Final = 4

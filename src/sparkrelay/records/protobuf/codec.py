@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sparkrelay.records.bad_record import BadRecord
     from sparkrelay.records.formats import Protobuf
 
-__all__ = ["declared_schema", "decode", "encode"]
-
 
 def declared_schema(form: Protobuf, place: str) -> pa.Schema:
     """Return the message's fields as columns."""

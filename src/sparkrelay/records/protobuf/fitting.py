@@ -25,8 +25,6 @@ from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_o
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["check_columns", "check_values"]
-
 
 @functools.lru_cache(64)
 def check_columns(schema: pa.Schema, text: str, name: str) -> None:

@@ -24,8 +24,6 @@ from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_o
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["columns_to_messages", "messages_to_columns"]
-
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 

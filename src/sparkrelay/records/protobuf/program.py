@@ -14,8 +14,6 @@ from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, is_map
 if TYPE_CHECKING:
     from sparkrelay.records.nested_columns import Node
 
-__all__ = ["Program", "make_program"]
-
 _MAX_FIELDS: Final = 50_000
 
 

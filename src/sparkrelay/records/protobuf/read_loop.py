@@ -27,8 +27,6 @@ from sparkrelay.records._native import (
 from sparkrelay.records.cells import CELLS_A_BYTE, FREE_CELLS, cells_since
 from sparkrelay.records.json.search import high_bits, valid_utf8
 
-__all__ = ["FIRST", "LAST", "read_rows"]
-
 # Wire types.
 VARINT: Final = 0
 FIXED64: Final = 1

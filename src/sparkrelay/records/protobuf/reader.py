@@ -20,8 +20,6 @@ from sparkrelay.records.row_order import put_back
 if TYPE_CHECKING:
     from sparkrelay.records.protobuf.program import Program
 
-__all__ = ["protobuf_to_columns"]
-
 
 def protobuf_to_columns(
     values: pa.Array, text: str, name: str, schema: pa.Schema, index: bytes | None

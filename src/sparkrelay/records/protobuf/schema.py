@@ -17,11 +17,6 @@ from sparkrelay.printable import printable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "TIMESTAMP", "WRAPPERS", "ProtobufFile", "as_text", "column_names", "descriptor_of", "files_of", "is_map",
-    "message_index", "message_name", "protobuf_schema",
-]  # fmt: skip
-
 MAX_DEPTH: Final = 32
 #: Where Protobuf's own files are.
 _OWN: Final = "google/protobuf/"

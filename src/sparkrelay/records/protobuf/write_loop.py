@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from sparkrelay.records._native import copy, inline, kernel, load8, load64, store8, store64, write_unsigned
 
-__all__ = ["write_rows"]
-
 # A field: tag (0: none), operation, addresses of validity (0: no nulls), data, offsets, and whether 0 or an empty value
 # is left out.
 FIELD: Final = 6

@@ -24,8 +24,6 @@ from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_o
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["columns_to_protobuf"]
-
 _SIZE: Final = 5
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]

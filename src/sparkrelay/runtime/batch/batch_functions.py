@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import KeptRows, LegReport
     from sparkrelay.runtime.spark.jobs import Jobs
 
-__all__ = ["KEPT_ROWS", "BatchFunctions"]
-
 log = logging.getLogger(__name__)
 
 #: Directory in a slot for rows of ``foreachBatch``.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.batch.batch_runner import BatchOutcome
     from sparkrelay.runtime.tasks.task import Work
 
-__all__ = ["BatchLimit"]
-
 log = logging.getLogger(__name__)
 
 #: After a batch that took at most this share of the time, the next one may take twice the records.

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["SKIPPED_RECORDS", "BatchOutcome", "BatchRunner"]
-
 log = logging.getLogger(__name__)
 
 #: Directory in a slot for skipped records that are yet to be written.

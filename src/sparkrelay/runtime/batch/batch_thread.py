@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["BatchThread"]
-
 log = logging.getLogger(__name__)
 
 #: First pause after brokers reported input that was not found; it doubles up to the longest.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.client.new_partitions import NewPartitions
     from sparkrelay.runtime.tasks.task import Task
 
-__all__ = ["CommitChecks"]
-
 #: Brokers were asked before the job, and answer at once.
 _PARTITIONS_SECONDS: Final = 10.0
 

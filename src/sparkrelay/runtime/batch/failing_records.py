@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["FailingRecords"]
-
 log = logging.getLogger(__name__)
 
 #: Raised if the output of a record cannot be written; other records are not affected.

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.spark.jobs import Jobs
     from sparkrelay.topology import Leg
 
-__all__ = ["GLOBAL_TABLES", "GlobalTables"]
-
 log = logging.getLogger(__name__)
 
 #: Directory in a slot for the global tables' directories; named as in Kafka Streams' ``state.dir``.

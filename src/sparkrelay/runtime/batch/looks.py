@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["Looks"]
-
 #: All tasks are checked at least this often.
 _ALL_SECONDS: Final = 60.0
 #: The changelog ends of a task with input are listed this often. A copy continues from there, and may lag.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["ProgressLog", "ThreadProgress"]
-
 _KEPT: Final = 100
 #: Least time before a report without a batch: while tasks restore, and for standbys (as for Spark's idle queries).
 _RESTORING_REPORT_S: Final = 1.0

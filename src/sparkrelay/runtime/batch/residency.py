@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.spark.jobs import Jobs
 
-__all__ = ["Choice", "Residency"]
-
 log = logging.getLogger(__name__)
 
 #: Up to so many records a micro-batch is small, above the other number it is a backlog. In between, and until a few

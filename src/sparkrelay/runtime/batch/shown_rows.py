@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["print_rows", "table_text"]
-
 _WIDE: Final = frozenset("WF")
 _LEAST_WIDTH: Final = 3
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.owners import Owner
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Members", "ThreadTransactions", "TransactionKey", "Transactions"]
-
 log = logging.getLogger(__name__)
 
 #: From the start of a generation on the broker to the leader's assignment.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.writers import Writers
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Upstream"]
-
 #: Precision of silence.
 _LOOK_SECONDS: Final = 1.0
 #: Input -> the progress in its commit, by topic.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Foreach, Leg
 
-__all__ = ["acted"]
-
 
 def acted(  # noqa: PLR0917 - what is known of one step
     leg: Leg,

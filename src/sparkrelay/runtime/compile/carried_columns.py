@@ -9,8 +9,6 @@ from sparkrelay.runtime.contract import hidden_columns
 if TYPE_CHECKING:
     from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["CHANGES", "EMITTED", "SETTLED", "carried_columns", "emitted_columns", "joined_columns", "keeps_newest"]
-
 #: Of rows behind a stateful step.
 EMITTED: Final = (hidden_columns.PARTITION, hidden_columns.TIMESTAMP, hidden_columns.KEY)
 #: Of rows behind a table's filters: some of them delete.

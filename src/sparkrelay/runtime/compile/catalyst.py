@@ -24,29 +24,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType
 
-__all__ = [
-    "Attribute",
-    "Node",
-    "analyzed",
-    "as_column",
-    "attributes",
-    "default_column",
-    "items",
-    "java",
-    "kind",
-    "lets_nothing_through",
-    "named",
-    "nodes",
-    "null_column",
-    "numbered",
-    "optimized",
-    "pattern",
-    "projected_sql",
-    "scala_object",
-    "select_names",
-    "select_texts",
-]
-
 _T = TypeVar("_T")
 
 #: Nodes that have one child, and what has none: nobody need ask for their number.

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["columns_there_are", "key_outside"]
-
 
 def columns_there_are(names: Sequence[str], missing: str) -> str:
     """Return the names as a text, and which one is meant where ``missing`` differs in upper and lower case alone.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["computed_from", "made_by", "made_of", "reached"]
-
 _ZONED: Final = "org.apache.spark.sql.catalyst.expressions.TimeZoneAwareExpression"
 #: Any time will do, in microseconds since 1970; py4j makes a long of what has more than 32 bits.
 _SOME_TIME: Final = 10**15

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Leg, Source
 
-__all__ = ["Deletions"]
-
 
 class Deletions:
     """The way of such records through the legs of a topology."""

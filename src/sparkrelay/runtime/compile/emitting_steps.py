@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.topology import Leg
 
-__all__ = ["EmittingSteps"]
-
 
 class EmittingSteps:
     """Has the plan of each step, which is in the step's folder.

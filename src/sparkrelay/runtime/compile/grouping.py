@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.watermarks import WindowWatermark
     from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["brief", "contents", "finished", "held_states", "key_text", "partitioned_by", "projected", "spread"]
-
 #: Characters of the words for what a store holds.
 _LONGEST_CONTENTS = 2000
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-__all__ = ["BulkJob", "ResidentJob", "in_arrow", "no_rows_of"]
-
 #: Number of remembered stages; a leg has a few.
 _MOST_STAGES: Final = 64
 

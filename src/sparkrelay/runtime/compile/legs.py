@@ -72,8 +72,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Aggregation, Leg, Step, TableJoin
 
-__all__ = ["LegCompiler"]
-
 
 class LegCompiler:
     """Builds the DataFrames of a topology's legs on one process."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.compile.catalyst import Node
 
-__all__ = ["Picked", "picked_rows"]
-
 #: Of each condition its alternatives: a column, and whether it is to be true, or only not null.
 Conditions = tuple[tuple[tuple[str, bool], ...], ...]
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import FetchSpec
     from sparkrelay.topology import Leg
 
-__all__ = ["PreparedLeg"]
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedLeg:

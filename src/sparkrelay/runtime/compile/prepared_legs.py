@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Leg
     from sparkrelay.types import TaskId
 
-__all__ = ["PreparedLegs", "ResidentLegs", "Wave", "assign_waves"]
-
 log = logging.getLogger(__name__)
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Sink, Step
 
-__all__ = ["changes_spec", "late_spec", "publish_spec", "settle_spec", "shared_changelog"]
-
 
 def publish_spec(
     leg: Leg,

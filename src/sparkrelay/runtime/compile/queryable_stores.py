@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.topology import Topology
 
-__all__ = ["QueryableStores"]
-
 
 class QueryableStores:
     """What a pipeline's stores hold."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.compile.catalyst import Node
 
-__all__ = ["wanted_columns"]
-
 
 def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:
     """Return the columns of ``source`` that ``plan``, built on it, really reads, at whatever time it runs."""

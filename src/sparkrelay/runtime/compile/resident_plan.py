@@ -21,8 +21,6 @@ from sparkrelay.runtime.contract import hidden_columns
 if TYPE_CHECKING:
     from sparkrelay.runtime.compile.catalyst import Node
 
-__all__ = ["let_markers_through", "resident_session", "why_not_resident"]
-
 _OURS: Final = frozenset({"MapInArrow"})
 _ROW_WISE: Final = frozenset({"Filter", "Project"})
 _SOURCES: Final = frozenset({"LogicalRDD", "Range"})

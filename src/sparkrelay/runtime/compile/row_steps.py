@@ -26,18 +26,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Aggregation, Step
 
-__all__ = [
-    "apply_steps",
-    "check_repeatable",
-    "checked",
-    "given_names",
-    "joined",
-    "null_where_deleting",
-    "refuse_hidden",
-    "unambiguous",
-    "visible",
-]
-
 #: Marks the rows of a DataFrame in a join.
 _FOUND = "sparkrelay_found"
 _EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"

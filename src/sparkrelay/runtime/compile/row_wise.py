@@ -16,16 +16,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "depends_on_time",
-    "differs_each_time",
-    "drawn",
-    "may_drop_rows",
-    "must_rebuild",
-    "not_row_wise",
-    "reads_hidden",
-]
-
 #: What Catalyst marks as current_time() and its like, but which is no time and stays as it is.
 _SETTINGS = frozenset({"CurrentCatalog", "CurrentDatabase", "CurrentPath", "CurrentTimeZone", "CurrentUser"})
 #: Types that such texts are read as; a time of day without a date is one of the day on which it is read.

@@ -53,27 +53,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Leg, Sink
 
-__all__ = [
-    "HEADERS",
-    "KAFKA_FIELDS",
-    "SinkPlan",
-    "aggregate_spec",
-    "arrow_schema",
-    "check_event_time",
-    "check_groupable",
-    "check_packable",
-    "check_repartition_key",
-    "format_fields",
-    "hidden_fields",
-    "layout_number",
-    "lost_in_arrow",
-    "nullable",
-    "plain_format",
-    "plan_sink",
-    "unlike",
-    "without_kafka",
-]
-
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 KAFKA_FIELDS: Final = [

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Source
 
-__all__ = ["fetch_spec", "only", "source_fields", "with_unread"]
-
 
 def source_fields(source: Source, ended: StructType | None) -> list[StructField]:
     """Return every column that a source can give, but for hidden ones.

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate import AggregateSpec
     from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["state_spec"]
-
 log = logging.getLogger(__name__)
 
 

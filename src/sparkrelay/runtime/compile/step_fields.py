@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg
 
-__all__ = ["StepFields"]
-
 
 class StepFields:
     """Fields of ``StepSpec``, and of those that write.

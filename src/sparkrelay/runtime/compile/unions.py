@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Lookup, Step
 
-__all__ = ["Unions"]
-
 
 class Unions:
     """The columns of each union, which are those of the first of its streams that was built."""

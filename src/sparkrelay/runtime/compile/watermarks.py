@@ -33,17 +33,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Aggregation, Leg, Lookup
 
-__all__ = [
-    "check_sessions",
-    "event_time",
-    "interval_ms",
-    "interval_us",
-    "timed_fields",
-    "timed_sources",
-    "watermark_spec",
-    "with_window",
-]
-
 log = logging.getLogger(__name__)
 
 #: What Spark notes of a column that ``F.window`` has made.

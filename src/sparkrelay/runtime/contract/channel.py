@@ -24,8 +24,6 @@ from sparkrelay.runtime.contract.socket_folders import SocketFolder, temporary_f
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Address", "Channel", "ChannelClosed", "Listener", "connect"]
-
 #: Path of a Unix socket, or host and port.
 Address = str | tuple[str, int]
 

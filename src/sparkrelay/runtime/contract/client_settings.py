@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
 
-__all__ = [
-    "admin_settings",
-    "check_client_settings",
-    "compression",
-    "consumer_settings",
-    "flush_seconds",
-    "worker_settings",
-]
-
 _COMPRESSION: Final = "compression.type"
 _ACKS: Final = "acks"
 #: Another value would lose or repeat records, or join another group.

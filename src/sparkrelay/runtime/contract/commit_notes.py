@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId
 
-__all__ = [
-    "CHANGELOGS",
-    "MOST_CHARACTERS",
-    "SOURCE_CHANGELOG",
-    "TASKS",
-    "note_parts",
-    "note_text",
-    "noted_changelogs",
-    "set_by_hand",
-    "set_by_hand_note",
-]
-
 #: Brokers accept 4,096 bytes by default (``offset.metadata.max.bytes``); the text is ASCII.
 MOST_CHARACTERS: Final = 4000
 #: Marks a topic that is also a table's changelog. Nothing else records this once the setting is reverted.

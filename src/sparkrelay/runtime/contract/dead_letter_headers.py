@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EXCEPTION", "MESSAGE", "OFFSET", "PARTITION", "PREFIX", "TOPIC", "TRACE"]
-
 PREFIX: Final = "__streams.errors."
 #: Class, message and stack of the exception.
 EXCEPTION: Final = f"{PREFIX}exception"

@@ -25,8 +25,6 @@ from sparkrelay.errors import SparkRelayError, StreamsException
 from sparkrelay.printable import printable
 from sparkrelay.types import TaskId
 
-__all__ = ["BatchTooLarge", "MisplacedTask", "WorkerFailure", "find_failure", "new_key", "without_marks"]
-
 _MARK: Final = re.compile(r"\[sparkrelay-failure:([A-Za-z0-9_-]{1,200000}={0,2}):([0-9a-f]{64})\]")
 _KEY_BYTES: Final = 32
 #: Spark does not truncate error text, and a message that quotes a record may be as long as the record.

@@ -15,8 +15,6 @@ import signal
 from pathlib import Path
 from typing import Final
 
-__all__ = ["POINTS", "reach"]
-
 #: Every point, in the order in which a task passes them: assigned, initialized, restoring, then one micro-batch.
 POINTS: Final = (
     "leader-before-answer",

@@ -8,21 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "CHANGE",
-    "EVENT_MICROS",
-    "EVENT_TIME",
-    "KEY",
-    "MARKER",
-    "PARTITION",
-    "PARTITION_TIME",
-    "PREFIX",
-    "SOURCE",
-    "TIMESTAMP",
-    "TOMBSTONE",
-    "WINDOW",
-]
-
 PREFIX: Final = "__sparkrelay_"
 
 #: int: the task's partition.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
 
-__all__ = ["HOST_TAG", "HostMetadata"]
-
 HOST_TAG: Final = "host"
 _RACK: Final = "SPARKRELAY_CLIENT_RACK"
 _TAG: Final = "SPARKRELAY_CLIENT_TAG_"

@@ -12,8 +12,6 @@ from typing import Final, Self
 
 from sparkrelay.runtime.contract.commit_notes import note_parts
 
-__all__ = ["OWNER", "RELEASED", "Owner", "noted_owner", "writes_for"]
-
 #: Part of the note on a task's first input.
 OWNER: Final = "owner"
 #: Its value after the last owner released the task: no transaction is open.

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from sparkrelay.runtime.contract.channel import Address
 
-__all__ = ["ResidentCommand", "Role", "StepName", "read_stamp", "stamped"]
-
 _SECONDS: Final = struct.Struct("<d")
 
 

@@ -27,17 +27,6 @@ from sparkrelay.own_files import distrust, user_name
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "LONGEST_PATH",
-    "SPARK_DIR",
-    "SPARK_SOCKET_BYTES",
-    "NoSocketFolder",
-    "SocketFolder",
-    "remove_abandoned",
-    "temporary_folders",
-    "why_unusable",
-]
-
 #: Longest path of a socket in bytes: ``sun_path`` without the final zero.
 LONGEST_PATH: Final = 107 if sys.platform.startswith("linux") else 103
 #: The Spark setting that names the folder of Spark's own sockets.

@@ -12,16 +12,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.records.formats import Format
 
-__all__ = [
-    "ActionSpec",
-    "FetchSpec",
-    "PublishSpec",
-    "SkippedSpec",
-    "SourceChangelog",
-    "StepSpec",
-    "StoreSpec",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:

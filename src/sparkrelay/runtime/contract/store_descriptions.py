@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StoreSpec
 
-__all__ = ["VERSION", "describe_store"]
-
 VERSION: Final = 1
 #: Far below the limit of a record. A longer description is reduced to the kind of store.
 _LONGEST: Final = 256 * 1024

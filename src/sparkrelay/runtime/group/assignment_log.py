@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["AssignmentLog", "Notice", "listed", "why"]
-
 log = logging.getLogger(__name__)
 
 #: Tasks and processes named in a line.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId
 
-__all__ = ["FollowUp"]
-
 #: How long a warm copy waits for the others of its process: copies that start together become warm soon after each
 #: other, and one rebalance is enough for all.
 _COMPANY_SECONDS: Final = 1.0

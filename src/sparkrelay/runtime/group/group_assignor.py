@@ -67,8 +67,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Topology
     from sparkrelay.types import TaskId
 
-__all__ = ["StreamsGroupAssignor", "encode_answer"]
-
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)

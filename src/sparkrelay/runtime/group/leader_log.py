@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.leader.group import GroupResult
     from sparkrelay.types import TaskId
 
-__all__ = ["lines_of", "summarise"]
-
 #: Tasks named for each kind of decision.
 _NAMED: Final = 5
 

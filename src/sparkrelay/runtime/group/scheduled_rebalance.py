@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from sparkrelay.client.backoff import Backoff
 from sparkrelay.protocol import NO_REBALANCE_SCHEDULED
 
-__all__ = ["ScheduledRebalance"]
-
 #: A hand-over takes two rebalances, or three if tasks move in between.
 _AT_ONCE_WITHOUT_PAUSE = 3
 _FIRST_PAUSE_MS = 100

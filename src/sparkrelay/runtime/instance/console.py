@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.instance.lifecycle import State
     from sparkrelay.topology import Topology
 
-__all__ = ["Console"]
-
 log = logging.getLogger(__name__)
 
 _MINUTE: Final = 60.0

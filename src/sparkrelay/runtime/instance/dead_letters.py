@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.transactions import ProducerIdentity
 
-__all__ = ["DeadLetter", "DeadLetters", "Replay"]
-
 _BOOTSTRAP_S: Final = 15.0
 _TIMEOUT_S: Final = 60.0
 _TRANSACTION_MS: Final = 60_000

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.kafka_client import KafkaClient
 
-__all__ = ["GroupOffsets", "NewOffsets", "PartitionOffsets", "Target"]
-
 _TIMEOUT_S: Final = 60.0
 
 

@@ -18,8 +18,6 @@ from sparkrelay.state_machine import StateMachine
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ALIVE", "CREATED", "ERROR", "FOLLOWING", "NOT_RUNNING", "PENDING_SHUTDOWN", "RUNNING", "Life", "State"]
-
 log = logging.getLogger(__name__)
 
 State = str

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.process.driver_process import DriverProcess
     from sparkrelay.runtime.process.processes import ExecutorProcesses
 
-__all__ = ["Observable"]
-
 
 class Observable:
     """An instance that can be observed from any thread."""

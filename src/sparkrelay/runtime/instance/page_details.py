@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.process.context import RuntimeContext
     from sparkrelay.runtime.process.process_threads import ProcessThreads
 
-__all__ = ["page_address", "page_details"]
-
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - only compared with
 
 

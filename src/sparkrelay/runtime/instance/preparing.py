@@ -38,8 +38,6 @@ from sparkrelay.topology import StreamsBuilder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["prepare"]
-
 _NAME: Final = "sparkrelay-prepare"
 #: It takes about 20 s on an idle machine, and ten minutes if ten others compete for each core.
 _LONGEST_SECONDS: Final = 1800.0

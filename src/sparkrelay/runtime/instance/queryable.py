@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.queries.metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
     from sparkrelay.runtime.queries.query import QueryScope
 
-__all__ = ["Queryable"]
-
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 

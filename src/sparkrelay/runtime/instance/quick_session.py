@@ -12,8 +12,6 @@ from sparkrelay.runtime.spark import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["spark_session"]
-
 log = logging.getLogger(__name__)
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.kafka_client import KafkaClient
 
-__all__ = ["ResetPlan", "ResetRequest", "Resetter"]
-
 _TIMEOUT_S: Final = 60.0
 #: Only for fencing: nothing is written in these transactions.
 _TRANSACTION_MS: Final = 60_000

@@ -18,8 +18,6 @@ from sparkrelay.errors import WakeupException
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Beginning"]
-
 _LOOK_SECONDS: Final = 0.1
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.admin import Admin
 
-__all__ = ["members_of", "require_application_id", "require_stopped"]
-
 
 def require_application_id(value: str) -> None:
     """Raise ConfigException if an ``application.id`` is not valid."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["default_sigterm", "exit_on_sigterm", "on_termination"]
-
 log = logging.getLogger(__name__)
 
 #: ``stop`` of each started instance that was not stopped.

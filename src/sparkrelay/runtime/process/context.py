@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.thread.stream_thread import ThreadCallbacks
     from sparkrelay.topology import Topology
 
-__all__ = ["RuntimeContext"]
-
 _BROKER_SECONDS: Final = 30.0
 #: Instances made by this driver so far, by application id.
 _runs: Counter[str] = Counter()

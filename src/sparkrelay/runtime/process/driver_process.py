@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.thread.stream_thread import StreamThread
 
-__all__ = ["DriverProcess"]
-
 
 class DriverProcess:
     """The process of an instance, with the interface of :class:`ExecutorProcesses`."""

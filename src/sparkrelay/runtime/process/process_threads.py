@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.thread.stream_thread import StreamThread
     from sparkrelay.types import TaskId
 
-__all__ = ["ProcessThreads", "overdue", "release"]
-
 log = logging.getLogger(__name__)
 
 #: Seconds before a dead thread is replaced.

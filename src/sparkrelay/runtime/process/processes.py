@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.spark.executors import Executor, Executors
     from sparkrelay.runtime.thread.stream_thread import StreamThread
 
-__all__ = ["ExecutorProcesses"]
-
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.2

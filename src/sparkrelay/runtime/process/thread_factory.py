@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.types import TaskId
 
-__all__ = ["CLIENT_SUFFIXES", "ThreadClients", "ThreadFactory"]
-
 #: Client ids of :class:`ThreadClients`, after the thread's name.
 CLIENT_SUFFIXES = ("", "-restore", "-batch", "-transactions")
 

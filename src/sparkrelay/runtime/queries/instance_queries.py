@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.queries.metadata import GroupMetadata, LagInfo
     from sparkrelay.runtime.queries.query import Kind, QueryScope
 
-__all__ = ["InstanceQueries", "as_row", "require_windows"]
-
 
 class InstanceQueries:
     """The stores of one instance. Thread-safe."""

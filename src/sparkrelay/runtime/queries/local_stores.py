@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     Keep = Callable[[pa.RecordBatch], pa.Array]
 
-__all__ = ["ACTIVE", "RESTORING", "STANDBY", "LocalStores", "LocalTask", "TaskRows"]
-
 ACTIVE: Final = "active"
 STANDBY: Final = "standby"
 RESTORING: Final = "restoring"

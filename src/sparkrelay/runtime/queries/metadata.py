@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.layout import TaskLayout, TaskShape
     from sparkrelay.types import TopicPartition
 
-__all__ = ["GroupMetadata", "KeyQueryMetadata", "LagInfo", "StreamsMetadata"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeyQueryMetadata:

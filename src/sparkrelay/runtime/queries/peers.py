@@ -29,20 +29,6 @@ if TYPE_CHECKING:
     from sparkrelay.observe.http_client import HttpAnswer
     from sparkrelay.protocol import HostInfo
 
-__all__ = [
-    "ANSWER_HEADER",
-    "ARROW",
-    "FOLLOWING_HEADER",
-    "FORWARDED_HEADER",
-    "JSON",
-    "ROW_HEADER",
-    "TRUNCATED_HEADER",
-    "Peers",
-    "as_place",
-    "as_text",
-    "pages",
-]
-
 ARROW: Final = "application/vnd.apache.arrow.stream"
 #: The position and lag of each task that answered, as JSON.
 ANSWER_HEADER: Final = "SparkRelay-Tasks"

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
     from sparkrelay.runtime.tasks.task import Task
 
-__all__ = ["global_tasks", "group_metadata", "local_tasks", "partition_lags"]
-
 _QUERIES: Final = "sparkrelay-query"
 _numbers = itertools.count(1)
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.queries.store_keys import KeptKeys
 
-__all__ = ["Answer", "Kind", "Query", "QueryScope"]
-
 #: The ``row`` of a key; the ``windows`` of one key or of all; the ``rows`` from one key to another; or a ``page``:
 #: some rows of the one partition of the scope, in the store's order.
 Kind = Literal["row", "windows", "rows", "page"]

@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 
     Response = tuple[int, list[tuple[str, str]], bytes]
 
-__all__ = ["QueryApplication", "serve_queries"]
-
 log = logging.getLogger(__name__)
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})

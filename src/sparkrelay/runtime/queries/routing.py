@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.queries.query import QueryScope
     from sparkrelay.runtime.queries.store_keys import KeptKeys
 
-__all__ = ["Router", "all_rows"]
-
 _UNASSIGNED: Final = "this instance has no assignment yet; try again soon"
 
 

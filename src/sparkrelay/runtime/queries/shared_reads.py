@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.operators.table.reading import StoreRead
 
-__all__ = ["KeyRead", "SharedReads"]
-
 #: Most keys of one read.
 _MOST: Final = 256
 #: Most cached texts of one store, and the largest stored row (bytes) whose text is cached.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.operators.table.layout import TableLayout
     from sparkrelay.operators.table.run import TableRunner
 
-__all__ = ["KeptKeys", "StoreKeys", "as_milliseconds", "key_example", "value_example"]
-
 #: Times of windows are microseconds of 64 bits.
 _LATEST_MS: Final = ((1 << 63) - 1) // 1000
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId
 
-__all__ = ["Cleaner"]
-
 log = logging.getLogger(__name__)
 
 _LONGEST_INTERVAL: Final = 60.0

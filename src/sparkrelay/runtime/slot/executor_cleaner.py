@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.slot.executor_slot import ExecutorSlot
     from sparkrelay.types import TaskId
 
-__all__ = ["ExecutorCleaner"]
-
 log = logging.getLogger(__name__)
 
 

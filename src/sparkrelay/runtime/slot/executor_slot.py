@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.state import Slot
 
-__all__ = ["ExecutorSlot", "ProcessSlot"]
-
 #: A claimed slot, on the driver's host or an executor's.
 ProcessSlot: TypeAlias = "Slot | ExecutorSlot"
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["cancel_until", "cancelled_when"]
-
 #: Interval of repeated cancelling: the first one may come before the job is submitted.
 _AGAIN_SECONDS: Final = 1.0
 #: After this, Spark is not going to cancel the job.

@@ -23,8 +23,6 @@ from sparkrelay.runtime.spark.java_options import added
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["archive_option", "archive_path", "written_at_exit"]
-
 #: The JVM would warn of an archive that does not fit on standard output.
 _SILENT: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 

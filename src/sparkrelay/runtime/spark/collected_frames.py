@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     #: Evaluates a DataFrame; the text describes the job.
     Collect = Callable[[DataFrame, str], pa.Table]
 
-__all__ = ["MOST_BYTES", "CollectedFrame", "CollectedFrames", "CollectedRows"]
-
 log = logging.getLogger(__name__)
 
 #: Largest size of the rows in Arrow: each Python worker of the join holds them, and there are several per core.

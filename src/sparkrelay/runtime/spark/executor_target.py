@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.spark.executors import Executor, Executors
 
-__all__ = ["SESSION_GONE", "ExecutorLost", "ExecutorTarget"]
-
 log = logging.getLogger(__name__)
 
 SESSION_GONE: Final = "the Spark session is gone"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["Executor", "Executors"]
-
 
 @dataclass(frozen=True, slots=True)
 class Executor:

@@ -18,8 +18,6 @@ from sparkrelay.java import java_version
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["added", "small_heap"]
-
 #: Spark's launcher adds these options to the driver's JVM only.
 _OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 _SMALL_HEAP: Final = "-XX:+NeverActAsServerClassMachine -XX:TieredStopAtLevel=4 -Xms96m"

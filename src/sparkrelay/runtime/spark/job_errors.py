@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import BatchCommand, TaskCommand
 
-__all__ = ["JobError", "failed_partitions", "read_input", "read_job_error"]
-
 log = logging.getLogger(__name__)
 
 #: Spark fills its status store on another thread.

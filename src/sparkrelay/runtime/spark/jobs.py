@@ -43,18 +43,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.types import TaskId
 
-__all__ = [
-    "BATCH_POOL",
-    "REPORT_SCHEMA",
-    "RESTORE_POOL",
-    "JobCancelled",
-    "JobFailed",
-    "Jobs",
-    "TaskFailed",
-    "collect_frame",
-    "run_job",
-]
-
 log = logging.getLogger(__name__)
 
 #: The result of a job: one row per Spark partition, with its pickled reports.

@@ -6,8 +6,6 @@ from typing import Final
 
 from sparkrelay.client.backoff import Backoff
 
-__all__ = ["RefreshSchedule"]
-
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import LegReport
     from sparkrelay.runtime.spark.jobs import Jobs
 
-__all__ = ["ResidentJob"]
-
 log = logging.getLogger(__name__)
 
 #: Larger than an Arrow batch of the plan (``resident_plan.ARROW_BYTES``) and than the JVM's buffers

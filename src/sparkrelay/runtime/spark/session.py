@@ -36,8 +36,6 @@ from sparkrelay.runtime.spark.worker_sockets import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RECOMMENDED", "check_session", "local_slots", "missing_for_resident_jobs", "spark_session"]
-
 log = logging.getLogger(__name__)
 
 _MINIMUM_SPARK = (4, 3)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["query_errors_unlogged", "quiet_executors", "silence_failed_tasks"]
-
 log = logging.getLogger(__name__)
 
 #: Silenced messages of Spark's Executor, TaskSetManager, DAGScheduler and Python runner. The Python runner mistakes an

@@ -15,8 +15,6 @@ from sparkrelay.runtime.worker.context import no_rows
 if TYPE_CHECKING:
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 
-__all__ = ["start_workers"]
-
 log = logging.getLogger(__name__)
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark import SparkConf
 
-__all__ = ["needed_megabytes", "no_daemon", "no_python", "refuse_unusable"]
-
 log = logging.getLogger(__name__)
 
 _MB: Final = 1 << 20

@@ -34,15 +34,6 @@ from sparkrelay.runtime.contract.socket_folders import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "UNIX_SOCKETS",
-    "is_long_socket_path",
-    "jvms_sockets_too_long",
-    "long_socket_path",
-    "require_short_folder",
-    "socket_settings",
-]
-
 #: The Spark setting to reach Python workers by Unix sockets instead of TCP.
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 #: Longest path of the folder, bytes: Spark refuses more than 61 characters.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.event_times import EventTimeLimits
     from sparkrelay.types import TopicPartition
 
-__all__ = ["BatchAttempt"]
-
 
 @dataclass(slots=True)
 class BatchAttempt:

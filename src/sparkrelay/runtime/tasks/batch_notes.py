@@ -16,8 +16,6 @@ from sparkrelay.types import TaskId, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["BatchIntent", "BatchNote", "newest_batch", "read_batch"]
-
 Value = TypeVar("Value")
 
 _LARGEST: Final = 1 << 63

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sparkrelay.types import TopicPartition
 
-__all__ = ["ChangelogCuts"]
-
 
 class ChangelogCuts:
     """Updated after every committed batch. Pure.

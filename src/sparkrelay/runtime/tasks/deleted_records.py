@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["deleted_records"]
-
 #: The commands name all partitions.
 _MOST_NAMED: Final = 5
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import StateReport
 
-__all__ = ["DueTimes"]
-
 
 class DueTimes:
     """Tracked for one owner of a task. Pure; times are wall-clock milliseconds since 1970.

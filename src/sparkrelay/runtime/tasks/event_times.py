@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import StateReport
     from sparkrelay.types import TopicPartition
 
-__all__ = ["EventTimeLimits", "Limit", "Reached", "WrittenTimes", "as_note", "noted_times", "reached_by"]
-
 #: Part of a commit's note.
 _PART: Final = "event_times"
 #: Most pending looks, whose rows are not read yet.

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import StateReport
 
-__all__ = ["IdleTopics"]
-
 
 class IdleTopics:
     """Tracked for one owner of a task. Pure; times are monotonic seconds.

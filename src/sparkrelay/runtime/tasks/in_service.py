@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.writers import Writers
     from sparkrelay.types import TaskId
 
-__all__ = ["InService"]
-
 
 class InService:
     """What both threads share, under one lock."""

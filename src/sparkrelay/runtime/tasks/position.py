@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["LocalCopy", "Position"]
-
 
 @dataclass(slots=True)
 class Position:

@@ -11,20 +11,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = [
-    "Ranges",
-    "behind",
-    "count_records",
-    "name_tasks",
-    "plan_ranges",
-    "require_inputs",
-    "share_out",
-    "source_offsets",
-    "stops_of",
-    "topics_behind",
-]
-
-
 Ranges = dict["TopicPartition", tuple[int, int]]
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["lost_changelogs", "lost_state", "replaced_changelog", "replaced_topic"]
-
 
 def replaced_topic(application: str, task: TaskId, topics: Collection[str], *, stateful: bool) -> StreamsException:
     """Return the error of a task whose source topics were replaced."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["RestoreListeners", "RestoreNotices", "StandbyUpdateListener", "StateRestoreListener"]
-
 log = logging.getLogger(__name__)
 
 

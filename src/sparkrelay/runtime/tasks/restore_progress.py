@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["RestoreProgress", "describe_slice"]
-
 
 @dataclass(frozen=True, slots=True)
 class RestoreProgress:

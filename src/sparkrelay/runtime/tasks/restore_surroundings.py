@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.restore_work import Ends
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["RestorePace", "RestoreSurroundings"]
-
 
 @dataclass(frozen=True, slots=True)
 class RestorePace:

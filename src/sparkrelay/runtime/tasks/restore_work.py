@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["Ends", "RestoreWork", "slice_of"]
-
 Ends = dict["TopicPartition", int]
 
 

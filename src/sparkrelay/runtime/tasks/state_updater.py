@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.restore_work import Ends, RestoreWork
     from sparkrelay.types import TaskId
 
-__all__ = ["StateUpdater"]
-
 log = logging.getLogger(__name__)
 
 _SHORTEST_BACKOFF = 0.1

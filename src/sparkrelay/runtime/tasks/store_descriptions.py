@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["StoreDescriptions"]
-
 #: A reader finds the description in this many last records of a changelog, plus a batch.
 _RECORDS: Final = 50_000
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.layout import TaskShape
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["Task", "Work", "new_task_epoch"]
-
 _EPOCH_BITS: Final = 62
 
 

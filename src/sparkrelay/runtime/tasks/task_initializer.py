@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.layout import TaskLayout
     from sparkrelay.runtime.topics.topics import Topics
 
-__all__ = ["TaskInitializer", "longest_initialization"]
-
 log = logging.getLogger(__name__)
 
 #: A partition without a leader or coordinator blocks one task; the thread must serve the others, and the group.

@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FOLLOWING", "TRANSITIONS", "TaskEvent", "TaskState"]
-
 
 class TaskState(enum.Enum):
     """The state of a task on its stream thread."""

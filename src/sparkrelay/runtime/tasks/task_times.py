@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.layout import TaskShape
     from sparkrelay.types import TopicPartition
 
-__all__ = ["TaskTimes"]
-
 
 class TaskTimes:
     """Tracked for one owner of a task: a new owner starts from scratch."""

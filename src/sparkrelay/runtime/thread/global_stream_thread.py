@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.runtime.topics.topics import Topics
 
-__all__ = ["GlobalStreamThread"]
-
 log = logging.getLogger(__name__)
 
 _SHORTEST_BACKOFF: Final = 0.1

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Topology
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-__all__ = ["GroupHosts", "StreamsMembership"]
-
 log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 0.1

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.thread.task_set import TaskSet
     from sparkrelay.types import TopicPartition
 
-__all__ = ["StreamThread", "ThreadCallbacks"]
-
 log = logging.getLogger(__name__)
 
 #: Longest poll while tasks are being initialized, and otherwise.

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["TaskSet"]
-
 log = logging.getLogger(__name__)
 
 #: Shares of max.poll.interval.ms, the bound on a rebalance, for a running batch to end and for a cancelled one.

@@ -14,8 +14,6 @@ from sparkrelay.errors import ApplicationShutdownException
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["StreamThreadExceptionResponse", "UncaughtExceptionHandler", "ask_handler"]
-
 log = logging.getLogger(__name__)
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["changed_topics", "new_stores", "other_inputs"]
-
 
 def changed_topics(layout: TaskLayout, names: TopicNames, topics: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each internal topic that the pipeline no longer uses."""

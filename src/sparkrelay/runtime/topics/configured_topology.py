@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.topology import Topology
 
-__all__ = ["as_configured"]
-
 
 def as_configured(topology: Topology, config: StreamsConfig) -> Topology:
     """Return a topology as it runs with an instance's settings.

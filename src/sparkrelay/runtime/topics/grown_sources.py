@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Topology
 
-__all__ = ["grown_source", "sources_of"]
-
 
 def grown_source(application_id: str, before: Mapping[str, int], *, now: int | None = None) -> StreamsException:
     """Return the error of source topics that have grown from the counts ``before`` (to ``now``, if known)."""

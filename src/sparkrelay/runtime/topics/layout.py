@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.writers import Writers
     from sparkrelay.topology import Leg, Topology
 
-__all__ = ["InternalTopic", "TaskLayout", "TaskShape", "lay_out"]
-
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:

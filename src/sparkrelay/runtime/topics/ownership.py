@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["doubtful_topics", "other_owner"]
-
 
 def doubtful_topics(
     application_id: str, internal: Collection[str], *, groups: Collection[str], proven: Collection[str]

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Lookup, Topology
 
-__all__ = ["absent", "count_partitions", "missing"]
-
 
 def count_partitions(topology: Topology, names: TopicNames, partitions: Mapping[str, int]) -> dict[str, int]:
     """Return the partition counts of all topics that are read, and of all repartition topics.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Leg
     from sparkrelay.topology.call_site import CallSite
 
-__all__ = ["with_registered_schemas"]
-
 log = logging.getLogger(__name__)
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import LegReport
 
-__all__ = ["RetentionWatch", "retention_ms"]
-
 log = logging.getLogger(__name__)
 
 #: The settings of a topic with younger rows only are not looked up.

@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Leg, Topology
     from sparkrelay.types import TopicPartition
 
-__all__ = [
-    "require_no_other_changelogs",
-    "require_own_changelogs",
-    "require_rows_kept",
-    "topics_of_tables",
-]
-
 _SETTING: Final = f"topology.optimization={REUSE_SOURCE_TOPICS}"
 
 

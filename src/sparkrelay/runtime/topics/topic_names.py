@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Leg
 
-__all__ = ["INTERNAL_SUFFIXES", "TopicNames"]
-
 #: Suffixes of internal topics, as in Kafka Streams.
 INTERNAL_SUFFIXES: Final = ("-changelog", "-repartition")
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Topology
 
-__all__ = ["Topics"]
-
 log = logging.getLogger(__name__)
 
 #: Short, since it blocks the stream thread, and the next purge deletes the rest.

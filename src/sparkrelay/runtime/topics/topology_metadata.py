@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Topology
 
-__all__ = ["SubtopologyMetadata", "difference", "metadata_tasks", "parse_topology_metadata", "topology_metadata"]
-
 _SOURCE, _STORE, _REUSED = "source ", "store ", "reused topic "
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Topology
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["Writers", "writers_of"]
-
 #: Characters of a topic's event times in a commit's metadata, without its name.
 _TIMES_CHARACTERS: Final = 64
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import ActionSpec
 
-__all__ = ["act_leg"]
-
 #: Most bytes of rows that are written to a file together; the JVM that reads them has little memory.
 _PIECE_BYTES: Final = 32 << 20
 #: Marks a deleted row of a table.

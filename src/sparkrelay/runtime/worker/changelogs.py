@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StoreSpec
     from sparkrelay.state import Applied
 
-__all__ = ["send_changelogs", "write_changelogs"]
-
 #: Most bytes of changed state that are written together.
 _CHANGED_BYTES: Final = 1 << 20
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId
 
-__all__ = ["CleanCommand", "clean_slot"]
-
 
 @dataclass(frozen=True, slots=True)
 class CleanCommand:

@@ -22,8 +22,6 @@ from sparkrelay.state import TaskStore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["close_unused", "fetcher", "forget_fetcher", "forget_producer", "producer", "store"]
-
 log = logging.getLogger(__name__)
 
 _BOOTSTRAP_SECONDS = 30.0

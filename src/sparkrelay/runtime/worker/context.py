@@ -29,29 +29,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import StepSpec
 
-__all__ = [
-    "PickedColumns",
-    "clock_ms",
-    "commanded",
-    "current_command",
-    "current_spark_partition",
-    "drain",
-    "in_pieces",
-    "in_turn",
-    "laid_out",
-    "leg_file",
-    "leg_tasks",
-    "no_rows",
-    "pieces",
-    "refusal",
-    "remove_earlier",
-    "report_row",
-    "reporting",
-    "spans",
-    "under_names",
-    "whole",
-]
-
 Command = TypeVar("Command")
 P = ParamSpec("P")
 

@@ -16,8 +16,6 @@ from sparkrelay.runtime.contract import hidden_columns
 if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import PublishSpec
 
-__all__ = ["first_of_another_layout", "pack_rows", "sink_keys", "sink_values", "unpack_rows"]
-
 #: First column of a packed row: a digest of the names and types of the columns.
 _LAYOUT = pa.field(f"{hidden_columns.PREFIX}layout", pa.int32())
 #: Bytes up to and including the layout: the tuple's version, the column's tag, 32 bits.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["event_times_ms", "numbers", "window_ends"]
-
 
 def event_times_ms(column: pa.Array) -> NDArray[np.int64]:
     """Return the event times of rows that have one, ms since 1970; of times, windows, or such numbers."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import FetchSpec
     from sparkrelay.types import TopicPartition
 
-__all__ = ["decoded_rows", "fetch_leg", "raw_columns"]
-
 log = logging.getLogger(__name__)
 
 #: Most undecodable records of a fetch that are logged.

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["prefer_folders"]
-
 #: Archive -> the package in it.
 _PACKAGES: Final = {re.compile(r"pyspark\.zip"): "pyspark", re.compile(r"py4j-.*-src\.zip"): "py4j"}
 #: Spark's jar has no Python modules.

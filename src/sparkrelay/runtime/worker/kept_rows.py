@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
 
-__all__ = ["KeptRowsFile", "read_kept_rows", "remove_kept_rows", "remove_step"]
-
 
 class KeptRowsFile:
     """Writes the rows of a task and a leg to a file in parts, so they are never all in memory.

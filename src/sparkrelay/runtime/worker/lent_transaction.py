@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import LegReport, TaskCommand
     from sparkrelay.types import TaskId
 
-__all__ = ["LentTransaction", "Part", "await_answers"]
-
 #: A full batch; compression makes it smaller, and topics take 1 MiB by default.
 _BATCH_BYTES: Final = 1_000_000
 

@@ -14,8 +14,6 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["freeze_loaded_objects", "release_unused_memory"]
-
 _BATCHES_BEFORE_FREEZE: Final = 3
 #: Bytes that a worker keeps, as new pages take time. It begins with half as many.
 _KEPT_BYTES: Final = 320 << 20

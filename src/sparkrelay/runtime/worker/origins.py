@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Origins"]
-
 
 @dataclass(frozen=True, slots=True)
 class Origins:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.header import TaskHeader
     from sparkrelay.types import TopicPartition
 
-__all__ = ["removed_as_outdated"]
-
 log = logging.getLogger(__name__)
 
 #: A batch's last record is its marker; what is said of the store may follow, and the end of the transaction does.

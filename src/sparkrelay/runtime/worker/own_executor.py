@@ -23,8 +23,6 @@ from sparkrelay.host import process_start
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["OwnExecutor", "executor_id", "own_executor"]
-
 #: Worker, daemon, JVM, and possibly launcher scripts in between.
 _LONGEST_ANCESTRY = 8
 

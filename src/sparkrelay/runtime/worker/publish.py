@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import PublishSpec
     from sparkrelay.types import TopicPartition
 
-__all__ = ["publish", "publish_leg", "send_rows"]
-
 #: Bytes of rows that are written together. A micro-batch may not fit into memory: a hot key of a join makes millions.
 _PIECE_BYTES: Final = 32 << 20
 

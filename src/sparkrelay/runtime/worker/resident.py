@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-__all__ = ["resident_steps", "writes_to"]
-
 #: Marker column of the row after a marker.
 _FILLER: Final = b""
 

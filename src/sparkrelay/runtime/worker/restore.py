@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from sparkrelay.state import TaskStore
     from sparkrelay.types import TopicPartition
 
-__all__ = ["RestoreSpec", "restore_partition"]
-
 log = logging.getLogger(__name__)
 
 #: Least bytes that a core writes to a large store.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
 
-__all__ = ["Share", "partitions_of", "rows_by_partition", "share_out"]
-
 #: Most rows of a Spark partition whose tasks are processed together.
 _SMALL: Final = 4_096
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import SkippedSpec, StepSpec
     from sparkrelay.types import TopicPartition
 
-__all__ = ["SkippedRecords", "reporting_skipped"]
-
 _SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["ClaimCommand", "ClaimedSlot", "ReleaseCommand", "claim_slot", "hold_slot", "release_slot"]
-
 _LOOK_SECONDS = 0.1
 _RELEASE_SECONDS = 10.0
 #: More than the buffers of PySpark and of a Unix socket (64 and 208 KiB): writing it completes only if Spark reads it.

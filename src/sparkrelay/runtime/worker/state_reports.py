@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StepSpec
     from sparkrelay.state import JournalEntry
 
-__all__ = ["next_in_changelog", "state_before", "state_report"]
-
 
 def state_before(spec: StepSpec, task: TaskCommand) -> StateReport | None:
     """Return what the stateful step of a leg, possibly in another process, did for a task."""

@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.after import StoreAfter
     from sparkrelay.state.view import StoreView
 
-__all__ = [
-    "batch_stamp",
-    "each_table",
-    "each_task",
-    "look",
-    "look_up",
-    "never_applied",
-    "store_after",
-    "task_failure",
-    "task_store",
-]
-
 
 def each_task(
     spec: StepSpec,

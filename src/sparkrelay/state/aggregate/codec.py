@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.spec import AggregateSpec
     from sparkrelay.state.layout import Field
 
-__all__ = ["AggregateCodec"]
-
 _PLACE: Final = f"{PREFIX}place"
 
 

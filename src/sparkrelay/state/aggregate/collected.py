@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.spec import AggregateSpec
     from sparkrelay.state.layout import Field
 
-__all__ = ["COLLECTED", "Collected", "OfDistinct", "Values"]
-
 _PLACE: Final = f"{PREFIX}place"
 
 

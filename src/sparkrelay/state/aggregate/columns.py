@@ -14,8 +14,6 @@ from sparkrelay.state.layout import Field, is_variable, physical_dtype
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["array_of", "chosen", "field_of", "greater", "numbers"]
-
 
 def field_of(column: pa.Array, kind: pa.DataType) -> Field:
     """Return a column as a field of this type."""

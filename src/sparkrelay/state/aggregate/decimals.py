@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.grouped_rows import RowGrouping
     from sparkrelay.state.aggregate.spec import AggregateSpec
 
-__all__ = ["DecimalAverage", "DecimalSum", "WideSum", "converted"]
-
 _MOST: Final = 38
 #: Spark's extra digits of a sum.
 _ROOM: Final = 10

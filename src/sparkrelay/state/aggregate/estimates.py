@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.grouped_rows import Groups, RowGrouping
     from sparkrelay.state.aggregate.spec import AggregateSpec
 
-__all__ = ["DistinctEstimate"]
-
 _HASH_BITS: Final = 64
 _MOST_BYTES: Final = (1 << 31) - 1
 

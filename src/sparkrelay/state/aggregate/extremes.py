@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.grouped_rows import Groups, RowGrouping
     from sparkrelay.state.aggregate.spec import AggregateSpec
 
-__all__ = ["Extreme"]
-
 
 class Extreme(Aggregate):
     """``min`` and ``max``; of booleans these are ``bool_and`` and ``bool_or``."""

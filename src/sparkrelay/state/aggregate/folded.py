@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.grouped_rows import Groups, RowGrouping
     from sparkrelay.state.aggregate.spec import AggregateSpec
 
-__all__ = ["FOLDED", "Folded"]
-
 FOLDED: Final[dict[str, Any]] = {
     "bit_and": np.bitwise_and,
     "bit_or": np.bitwise_or,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.base import Aggregate
     from sparkrelay.state.aggregate.spec import AggregateSpec
 
-__all__ = ["aggregate_of", "wide_aggregate_of"]
-
 
 def aggregate_of(spec: AggregateSpec) -> Aggregate:
     """Return the implementation of an aggregate.

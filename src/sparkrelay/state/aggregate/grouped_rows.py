@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["PREFIX", "Groups", "RowGrouping", "last_of_each", "one_chunk"]
-
 #: Of the names of internal columns.
 PREFIX: Final = "__sparkrelay_partial_"
 _ROWS: Final = f"{PREFIX}rows"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["COMOMENTS", "MOMENTS", "CoMoments", "Moments"]
-
 #: Function -> its highest moment.
 MOMENTS: Final = {
     "var_pop": 2,

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.grouped_rows import Groups, RowGrouping
     from sparkrelay.state.aggregate.spec import AggregateSpec
 
-__all__ = ["FirstOrLast", "ValueBy"]
-
 
 class _Picked(Aggregate):
     """Keeps one value of a column, natively or as bytes."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COUNTED", "IN_ORDER", "AggregateSpec"]
-
 #: Functions of a group's values regardless of their order: each value's count is stored beside the group's state.
 COUNTED: Final = frozenset(
     {"collect_set", "sorted_listagg", "mode", "percentile", "percentile_disc", "approx_percentile"}

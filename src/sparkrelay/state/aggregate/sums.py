@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate.grouped_rows import Groups, RowGrouping
     from sparkrelay.state.aggregate.spec import AggregateSpec
 
-__all__ = ["Average", "Count", "Sum", "counted", "not_null"]
-
 _SAFE_SUM: Final = float(1 << 62)
 _LOW_BITS: Final = 32
 

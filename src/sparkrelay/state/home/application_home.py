@@ -23,8 +23,6 @@ from sparkrelay.state.store import TaskStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ApplicationHome", "remove_state"]
-
 _KEPT: Final = frozenset({LOCK, IDENTITY})
 
 

@@ -24,8 +24,6 @@ from sparkrelay.own_files import open_file, read_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FileLock", "Holder"]
-
 _POLL_SECONDS = 0.01
 #: Checking whether a lock is held takes microseconds, unless the checking process is stopped meanwhile.
 _ASKING_SECONDS = 5.0

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId
 
-__all__ = ["ABANDONED_SECONDS", "clear_abandoned", "last_change", "obsolete"]
-
 #: State in an unclaimed slot is kept this long for its owner's return. Older state is never used: its changelog may
 #: have dropped deletions by then (``delete.retention.ms``, a day).
 ABANDONED_SECONDS: Final = 24 * 3600.0

@@ -12,8 +12,6 @@ from sparkrelay.state.space import DATA_FILE
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["set_aside", "wipe"]
-
 #: States set aside that are kept per task.
 _ASIDE: Final = 2
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from sparkrelay.errors import StateStoreException
 from sparkrelay.own_files import distrust, make_directory, state_folder, user_name, volume_group
 
-__all__ = ["not_writable", "safe_home"]
-
 
 def safe_home(state_dir: Path | str | None, application_id: str, *, make: bool) -> Path:
     """Return ``<state.dir>/<application.id>``, which only this user and root can have written to.

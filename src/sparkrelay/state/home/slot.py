@@ -21,8 +21,6 @@ from sparkrelay.types import ProcessId, TaskId
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["IDENTITY", "LOCK", "Slot", "task_named"]
-
 log = logging.getLogger(__name__)
 
 LOCK: Final = ".lock"

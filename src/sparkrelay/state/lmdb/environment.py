@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-__all__ = ["Begun", "Environment", "UnfinishedError"]
-
 T = TypeVar("T")
 
 #: Large enough that a restore seldom finds the map full, which repeats the slice.

@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 import struct
 
-__all__ = ["PREFIX_BYTES", "SPELT_BYTES", "read_spelt", "spell", "spelt_value"]
-
 #: Length of spelt keys only.
 SPELT_BYTES = 511
 _DIGEST_BYTES = 32

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.state.lmdb.table import Table
 
-__all__ = ["TableView", "drop_below", "scrub"]
-
 #: Bounds on the rows whose checksums are verified at once.
 _MAX_ROWS: Final = 8192
 _MAX_BYTES: Final = 8 << 20

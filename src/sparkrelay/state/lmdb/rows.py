@@ -25,22 +25,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.state.lmdb.table import Table
 
-__all__ = [
-    "SortedKeys",
-    "as_binary",
-    "ascending",
-    "get",
-    "get_some",
-    "has",
-    "latest",
-    "may_be_spelt",
-    "opened",
-    "put",
-    "stored",
-    "take",
-    "write",
-]
-
 _AT_A_TIME: Final = 8192
 #: Of values, which are in memory three times while they are written.
 _BYTES_AT_A_TIME: Final = 16 << 20

@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Change", "RunningSum"]
-
 _64_BITS = (1 << 64) - 1
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.lmdb.environment import Environment
     from sparkrelay.state.lmdb.table import Table
 
-__all__ = ["scan"]
-
 _BATCH_ROWS: Final = 50_000
 _BATCH_BYTES: Final = 32 << 20
 

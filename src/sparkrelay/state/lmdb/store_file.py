@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sparkrelay.state.lmdb.table import Table
     from sparkrelay.types import TopicPartition
 
-__all__ = ["JOURNAL", "META", "STORE_PREFIX", "StoreFile", "without"]
-
 T = TypeVar("T")
 K = TypeVar("K")
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Table"]
-
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 

@@ -16,8 +16,6 @@ from sparkrelay.topology.ways import ways_behind_emitting
 if TYPE_CHECKING:
     from sparkrelay.topology.nodes import AnyNode
 
-__all__ = ["with_branches"]
-
 
 def with_branches(record: Record) -> Record:
     """Return what was written, with a repartition topic behind each emitting step that has several ways out."""

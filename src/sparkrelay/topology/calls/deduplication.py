@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node
 
-__all__ = ["deduplication", "subset_of"]
-
 
 def subset_of(method: str, subset: Any, call_site: CallSite) -> tuple[str, ...]:
     """Return the names of the key columns.

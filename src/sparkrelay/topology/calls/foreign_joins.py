@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node, Record, StoredTable
 
-__all__ = ["join_by_foreign_key"]
-
 
 def join_by_foreign_key(  # noqa: PLR0917 - as they are needed
     record: Record,

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node, Record
 
-__all__ = ["data_frame_join", "is_data_frame", "look_up", "shared_columns"]
-
 _HOW: Final = {"inner": "inner", "left": "left", "leftouter": "left", "left_outer": "left"}
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology.call_site import CallSite
 
-__all__ = ["BestRows", "RankedStream", "best_rows", "is_ranking"]
-
 #: The KTable, which knows this file and is not known here.
 TableT = TypeVar("TableT")
 #: Rows of a key that may be kept: each of them is read and written when a better one comes.

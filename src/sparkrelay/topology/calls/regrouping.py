@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node, Record
 
-__all__ = ["grouping_columns", "key_words", "repartition_for", "spread_by", "table_lineage"]
-
 
 def grouping_columns(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[Any, ...]:
     """Return the columns that rows are grouped by.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _MOST_SHOWN: Final = 1_000
 _SHOWN_WIDTH: Final = 20
 
-__all__ = ["RowSteps", "check_column_name", "check_expression", "flat", "make_step"]
-
 
 @public_calls
 class RowSteps:

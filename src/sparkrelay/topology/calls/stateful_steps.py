@@ -10,14 +10,6 @@ from sparkrelay.topology.columns import is_session_window
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
 
-__all__ = [
-    "Aggregation",
-    "NamedAggregate",
-    "Order",
-    "Ranking",
-    "TableJoin",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableJoin:

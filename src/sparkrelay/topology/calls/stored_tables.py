@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.nodes import Node, Record, StoredTable
     from sparkrelay.topology.structure import Step
 
-__all__ = ["holds_rows", "keep_newest", "key_of", "stored_table"]
-
 
 def keep_newest(  # noqa: PLR0917 - as they are written
     record: Record,

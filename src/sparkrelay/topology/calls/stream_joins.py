@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.lineage import Lineage
     from sparkrelay.topology.nodes import Node, Record
 
-__all__ = ["join_streams", "join_way"]
-
 #: PySpark's words for each way of joining.
 _HOW: Final = {
     "inner": ("inner",),

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.lineage import Lineage
     from sparkrelay.topology.nodes import Node, Record, StoredTable
 
-__all__ = ["join_tables"]
-
 _WAYS: Final = ("inner", "left", "right", "full")
 
 

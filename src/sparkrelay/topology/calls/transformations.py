@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import GroupingNode, Record
 
-__all__ = ["check_unsupported", "transform"]
-
 #: PySpark takes them in any case.
 _TIME_MODES: Final = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
 _OUTPUT_MODES: Final = {"append": "Append", "update": "Update"}
