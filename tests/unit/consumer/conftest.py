@@ -11,7 +11,8 @@ from tests.unit.consumer.surroundings import Asker, Committing
 
 from sparkrelay.client.messages import MetadataResponse
 from sparkrelay.client.metadata import Metadata
-from sparkrelay.consumer.base.mailbox import Call, Mailbox
+from sparkrelay.consumer.base.call import Call
+from sparkrelay.consumer.base.mailbox import Mailbox
 from sparkrelay.consumer.base.requests import RequestState
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer

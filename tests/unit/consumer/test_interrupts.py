@@ -14,8 +14,8 @@ from tests.waiting import LONG, wait_until
 from sparkrelay.consumer.api.access import AccessControl
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.session import Session
+from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.events import Commit, Leave, ListOffsets
-from sparkrelay.consumer.base.mailbox import Call
 from sparkrelay.consumer.base.requests import NOTHING
 from sparkrelay.consumer.network.network_thread import NetworkThread
 from sparkrelay.types import TopicPartition

@@ -235,7 +235,9 @@ def test_a_changelog_that_is_cut_all_the_time_is_given_up():
 
 def test_a_description_that_is_damaged_is_named():
     log = Log([(SCHEMA_KEY, b"{}")], start=4)
-    with pytest.raises(SerializationException, match="topic 'app-users-changelog', partition 3, offset 4 does not"):
+    with pytest.raises(
+        SerializationException, match="topic 'app-users-changelog', partition 3, offset 4 is not a valid"
+    ):
         description(log, store_of(log))
 
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from sparkrelay.consumer.api.commit_future import CommitFuture
 from sparkrelay.consumer.api.exchanges import attempt, outcome, raise_first
 from sparkrelay.consumer.base.arguments import OffsetAndMetadata, wire_offsets
+from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.events import Commit
-from sparkrelay.consumer.base.mailbox import Call, Wait
+from sparkrelay.consumer.base.mailbox import Wait
 from sparkrelay.errors import SparkRelayError, TimeoutException, UnknownTopicException
 from sparkrelay.types import TopicPartition
 

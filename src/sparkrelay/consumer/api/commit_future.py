@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from sparkrelay.consumer.base.mailbox import Call
+    from sparkrelay.consumer.base.call import Call
 
 
 class CommitFuture(Future[None]):

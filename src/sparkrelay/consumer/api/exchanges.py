@@ -24,7 +24,8 @@ from sparkrelay.errors import ConfigException, WakeupException
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sparkrelay.consumer.base.mailbox import Call, Mailbox
+    from sparkrelay.consumer.base.call import Call
+    from sparkrelay.consumer.base.mailbox import Mailbox
 
 T = TypeVar("T")
 

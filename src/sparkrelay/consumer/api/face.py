@@ -1,16 +1,9 @@
-"""What both faces of the consumer share: methods that wait for nothing, and the cleanup of unclosed consumers.
-
-A network thread would keep a consumer and its connections for ever. So the thread refers to managers, buffer and
-mailbox, but neither to the session nor to the face; and when the face is garbage-collected, the connections are closed.
-The member does not leave its group: that needs the broker's answer, and callbacks that only ``close`` can run.
-"""
+"""Methods of both ``Consumer`` and ``AsyncConsumer`` that never wait."""
 
 from __future__ import annotations
 
 import os
 import time
-import warnings
-import weakref
 from typing import TYPE_CHECKING, TypeVar
 
 from sparkrelay.consumer.base.errors import forked_error
@@ -20,9 +13,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.api.access import AccessControl, AccessKey, Lent
     from sparkrelay.consumer.api.session import Session
-    from sparkrelay.consumer.network.network_thread import ConsumerHandle
 
-A = TypeVar("A")
 R = TypeVar("R")
 
 
@@ -91,35 +82,3 @@ class Face:
             AccessKeyError: it is not a key of this consumer.
         """
         self._access.key = key
-
-
-def close_if_forgotten(face: object, network: ConsumerHandle, client_id: str) -> Callable[[], object]:
-    """Close the connections when a face is garbage-collected; return a function that calls that off."""
-    finalizer = weakref.finalize(face, _close, network, client_id, os.getpid())
-    finalizer.atexit = False  # the process ends, and with it the connections
-    return finalizer.detach
-
-
-def not_holding(method: Callable[[A], R]) -> Callable[[A], R]:
-    """Return a bound method that does not keep its object alive, for callers that the object waits for."""
-    held = weakref.WeakMethod(method)
-
-    def call(argument: A) -> R:
-        bound = held()
-        assert bound is not None, "the object waits for this call"
-        return bound(argument)
-
-    return call
-
-
-def _close(network: ConsumerHandle, client_id: str, process: int) -> None:
-    """Never wait: this may run in any thread, between any two lines."""
-    if network.dead or process != os.getpid():
-        return  # in a forked process the consumer belongs to the other one
-    network.ask_to_stop()
-    warnings.warn(
-        f"the consumer with client.id={client_id!r} was never closed: it did not leave its group, and its last records "
-        "are not committed; call close(), or use it in a 'with' block",
-        ResourceWarning,
-        stacklevel=2,
-    )

@@ -16,9 +16,10 @@ from sparkrelay.consumer.base.arguments import (
     timestamps_of,
     topic_of,
 )
+from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.errors import copy_of
 from sparkrelay.consumer.base.events import FetchCommitted, ListOffsets, PartitionsChanged, TopicsAsked
-from sparkrelay.consumer.base.mailbox import Call, Wait
+from sparkrelay.consumer.base.mailbox import Wait
 from sparkrelay.consumer.offsets.offsets import LATEST
 from sparkrelay.errors import ConfigException, TimeoutException
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 from sparkrelay.consumer.api.auto_commit import AsyncCommits
 from sparkrelay.consumer.api.deserializers import Deserializers, first_offsets
 from sparkrelay.consumer.api.exchanges import HURRIED_SECONDS, ClosingDeadline, attempt, outcome, raise_first
-from sparkrelay.consumer.api.face import close_if_forgotten, not_holding
+from sparkrelay.consumer.api.forgotten import close_if_forgotten, not_holding
 from sparkrelay.consumer.api.offset_exchanges import OffsetExchanges
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
 from sparkrelay.consumer.api.record import to_records
 from sparkrelay.consumer.assignors.built_in import offered
 from sparkrelay.consumer.base.arguments import at_least_one, function_of, mapping_of, partitions_of, seconds_of, text_of
+from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.base.errors import copy_of
 from sparkrelay.consumer.base.events import (
@@ -33,7 +34,7 @@ from sparkrelay.consumer.base.events import (
     Rejoin,
     Subscribe,
 )
-from sparkrelay.consumer.base.mailbox import Call, Mailbox, Wait
+from sparkrelay.consumer.base.mailbox import Mailbox, Wait
 from sparkrelay.consumer.base.metrics import ConsumerMetrics
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer

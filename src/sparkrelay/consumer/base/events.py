@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
-    from sparkrelay.consumer.base.mailbox import Call
+    from sparkrelay.consumer.base.call import Call
     from sparkrelay.types import TopicPartition
 
 # -- application events: the application thread to the network thread -------------------------------------------------

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Collection, Iterable
 
-    from sparkrelay.consumer.base.mailbox import Call
+    from sparkrelay.consumer.base.call import Call
     from sparkrelay.types import TopicPartition
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sparkrelay.consumer.base.assignor import MemberAssignment
-    from sparkrelay.consumer.base.mailbox import Call
+    from sparkrelay.consumer.base.call import Call
     from sparkrelay.consumer.base.requests import RequestState
     from sparkrelay.errors import KafkaException
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+    from sparkrelay.consumer.base.call import Call
     from sparkrelay.consumer.base.events import Prepared
-    from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.consumer.group.coordinator import CoordinatorManager
     from sparkrelay.errors import KafkaException
 

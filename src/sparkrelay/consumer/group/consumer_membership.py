@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
+    from sparkrelay.consumer.base.call import Call
     from sparkrelay.consumer.base.events import Assigned, AssignNeeded
-    from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.errors import KafkaException
 
     PartitionsById = Mapping[uuid.UUID, frozenset[int]]

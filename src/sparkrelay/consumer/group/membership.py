@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sparkrelay.client.metadata import Metadata
+    from sparkrelay.consumer.base.call import Call
     from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, JoinNeeded, Prepared
-    from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.consumer.base.requests import PollResult, Unsent
     from sparkrelay.consumer.base.subscription import SubscriptionState
     from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager

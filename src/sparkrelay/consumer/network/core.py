@@ -47,9 +47,10 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
+    from sparkrelay.consumer.base.call import Call
     from sparkrelay.consumer.base.config import ConsumerConfig
     from sparkrelay.consumer.base.events import AdoptNeeded, ApplicationEvent, AssignNeeded, JoinNeeded
-    from sparkrelay.consumer.base.mailbox import Call, Mailbox
+    from sparkrelay.consumer.base.mailbox import Mailbox
     from sparkrelay.consumer.base.requests import RequestManager, Unsent
     from sparkrelay.consumer.base.subscription import SubscriptionState
     from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer

@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.transport.loop import Loop
+from sparkrelay.consumer.base.call import may_not_wait
 from sparkrelay.consumer.base.errors import copy_of, forked_error
 from sparkrelay.consumer.base.events import Polled
-from sparkrelay.consumer.base.mailbox import Mailbox, Wait, may_not_wait
+from sparkrelay.consumer.base.mailbox import Mailbox, Wait
 from sparkrelay.consumer.base.topic_metadata import TopicsWanted
 from sparkrelay.errors import ConfigException, DisconnectException, KafkaException
 from sparkrelay.settings import shortly
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sparkrelay.client.kafka_client import Response
+    from sparkrelay.consumer.base.call import Call
     from sparkrelay.consumer.base.config import ConsumerConfig
     from sparkrelay.consumer.base.events import ApplicationEvent
-    from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.consumer.base.requests import Unsent
     from sparkrelay.consumer.network.core import ConsumerCore
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.base.assignor import GroupMetadata
+    from sparkrelay.consumer.base.call import Call
     from sparkrelay.consumer.base.events import Commit
-    from sparkrelay.consumer.base.mailbox import Call
     from sparkrelay.consumer.group.coordinator import CoordinatorManager
 
 #: Bounded because heartbeats queue after them: the broker handles one request of a connection at a time.

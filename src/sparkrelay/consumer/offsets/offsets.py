@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sparkrelay.client.metadata import Metadata
-    from sparkrelay.consumer.base.mailbox import Call
+    from sparkrelay.consumer.base.call import Call
     from sparkrelay.errors import KafkaException
     from sparkrelay.types import TopicPartition
 

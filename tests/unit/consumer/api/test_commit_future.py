@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import LONG
 
 from sparkrelay.consumer.api.commit_future import CommitFuture
-from sparkrelay.consumer.base.mailbox import Call
+from sparkrelay.consumer.base.call import Call
 from sparkrelay.errors import ConfigException
 
 

@@ -11,8 +11,9 @@ import pytest
 from tests.waiting import LONG
 
 from sparkrelay.consumer.api.exchanges import Promise, attempt, awaiting, blocking, outcome
+from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.events import ErrorRaised, Hold, JoinNeeded
-from sparkrelay.consumer.base.mailbox import Call, Mailbox, Wait
+from sparkrelay.consumer.base.mailbox import Mailbox, Wait
 from sparkrelay.errors import ConfigException, TimeoutException, WakeupException
 
 FAR = float("inf")

@@ -10,8 +10,8 @@ from tests.unit.consumer.classic_group import T0, T1, Group
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import LeaveGroupResponse
 from sparkrelay.consumer.base.assignor import MemberAssignment, MemberSubscription
+from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
-from sparkrelay.consumer.base.mailbox import Call
 from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.consumer.group.wire import decode_subscription
 

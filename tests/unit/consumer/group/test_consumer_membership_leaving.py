@@ -8,8 +8,8 @@ import pytest
 from tests.unit.consumer.consumer_group import NAME, T0, T1, Group, response
 
 from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded
-from sparkrelay.consumer.base.mailbox import Call
 from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import DisconnectException
 

@@ -20,8 +20,9 @@ from tests.unit.consumer.surroundings import Located
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
+from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.events import ErrorRaised, JoinNeeded
-from sparkrelay.consumer.base.mailbox import Call, Mailbox
+from sparkrelay.consumer.base.mailbox import Mailbox
 from sparkrelay.consumer.base.requests import RequestState
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.group.classic_requests import MemberSettings

@@ -9,9 +9,10 @@ from tests.waiting import LONG, wait_until
 
 from sparkrelay.client.messages import HeartbeatRequest
 from sparkrelay.consumer import Consumer
+from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.base.events import Polled, Rejoin
-from sparkrelay.consumer.base.mailbox import Call, Mailbox, Wait
+from sparkrelay.consumer.base.mailbox import Mailbox, Wait
 from sparkrelay.consumer.base.requests import PollResult, Unsent
 from sparkrelay.consumer.network.network_thread import NetworkThread, attach
 from sparkrelay.errors import ConfigException, DisconnectException, KafkaException

@@ -312,6 +312,7 @@ def source(*, skips=False):
         value=Json("name string"),
         internal=False,
         value_schema=pa.schema([("name", pa.string())]),
+        key_schema=pa.schema([("user", pa.string())]),
         output=ROW,
         event_time=None,
         skip_tombstones=False,
