@@ -32,11 +32,11 @@ from sparkrelay.settings import (
     MaskedSettings,
     check,
     host_and_port,
+    is_secret,
     read,
     setting,
     settings_of,
     shortly,
-    shown,
 )
 
 __all__ = [
@@ -111,7 +111,7 @@ def _displayed(key: str, value: object) -> str:
     for prefix in PREFIXES:
         name = name.removeprefix(prefix)
     secret = name.startswith(SECURITY_PREFIXES) and name not in _PUBLIC_SECURITY
-    if value is _Hidden or secret or shown(key, value).endswith("=(hidden)"):
+    if value is _Hidden or secret or is_secret(key, value):
         return HIDDEN
     return value if isinstance(value, str) else shortly(value)
 

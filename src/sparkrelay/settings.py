@@ -158,14 +158,14 @@ def dotted(name: str) -> str:
     return name.replace("_", ".")
 
 
-def shown(key: str, value: object) -> str:
-    """Return ``key=value`` for a message; secrets are hidden, even under a misspelt key."""
+def is_secret(key: str, value: object) -> bool:
+    """Return whether a setting is a secret, by its value or its key, which may be misspelt."""
     words = key.lower().replace("_", ".").replace("-", ".")
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - as in shortly()
         text = shortly(value)
-    hidden = (
+    return (
         _PRIVATE_KEY in text
         or _USER_IN_URL.search(text) is not None
         or words.endswith("ssl.key")
@@ -173,7 +173,16 @@ def shown(key: str, value: object) -> str:
             secret in words or difflib.get_close_matches(secret, words.split("."), cutoff=0.75) for secret in _SECRETS
         )
     )
-    return f"{key}=(hidden)" if hidden else f"{key}={text}"
+
+
+def shown(key: str, value: object) -> str:
+    """Return ``key=value`` for a message, without secrets."""
+    if is_secret(key, value):
+        return f"{key}=(hidden)"
+    try:
+        return f"{key}={value!r}"
+    except Exception:  # noqa: BLE001 - as in shortly()
+        return f"{key}={shortly(value)}"
 
 
 def nearest(key: str, known: Iterable[str]) -> str:

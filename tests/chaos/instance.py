@@ -100,7 +100,7 @@ def watch_transactions():
 
 
 def choose_ways(ways):
-    """Have micro-batches pass through a job that stays, have jobs of their own, or change between both all the time."""
+    """Have micro-batches pass through a resident job, have jobs of their own, or change between both all the time."""
     match ways:
         case "resident":
             residency._IN_A_ROW, residency._SMALL = 1, residency._BACKLOG

@@ -142,7 +142,7 @@ def without_late(  # noqa: PLR0917
         sources = numbers(rows.column(hidden_columns.SOURCE))
     for partition, ms in before.items():
         own = partitions == partition
-        late[own] = ends[own] <= ms
+        late[own] = too_late(ends[own], ms)
         moving = np.where(times[own] <= now_ms[partition] + spec.ahead_ms, times[own], NO_TIME)
         newest = newest_times(moving, None if sources is None else sources[own])
         mark = replace(after[partition], rows_late=int(late[own].sum()))
@@ -153,6 +153,11 @@ def without_late(  # noqa: PLR0917
             mark = replace(mark, ms=max(ms, min(held, default=max(newest.values())) - spec.delay_ms))
         after[partition] = mark
     return (rows.filter(pa.array(~late)) if late.any() else rows), after
+
+
+def too_late(ends_ms: NDArray[np.int64], watermark_ms: int) -> NDArray[np.bool_]:
+    """Return which windows are closed at a watermark, by their ends: their rows are late."""
+    return ends_ms <= watermark_ms
 
 
 def with_silence(ms: int, task: TaskCommand, topics: Collection[str]) -> int:

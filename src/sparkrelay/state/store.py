@@ -81,7 +81,14 @@ class _Share(NamedTuple):
         cls, header: TaskHeader, leg: str, store: str, batch: BatchStamp, changes: Changes, *, whole: bool = False
     ) -> _Share:
         entry = JournalEntry(
-            *(header.next_journal, leg, batch.number, batch.tries, store, batch.contents, dict(batch.ranges), 0),
+            number=header.next_journal,
+            leg=leg,
+            batch=batch.number,
+            tries=batch.tries,
+            store=store,
+            contents=batch.contents,
+            ranges=dict(batch.ranges),
+            keys=0,
             rows_late=changes.rows_late if changes.watermark is None else changes.watermark.rows_late,
             complete=False,
         )

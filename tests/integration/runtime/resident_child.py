@@ -1,4 +1,4 @@
-"""A pipeline on an executor of two cores, as a process of its own: its micro-batches pass through a job that stays.
+"""A pipeline on an executor of two cores, as a process of its own: its micro-batches pass through a resident job.
 
 Takes its settings as JSON on the command line; answers with one JSON object on standard output.
 """
@@ -22,7 +22,7 @@ def main():
     rows = builder.stream(settings["source"], key=String("user"), value=Json("amount long"))
     counted = rows.groupBy("user").agg(F.count("*").alias("n"), F.sum("amount").alias("total"))
     mean = counted.withColumn("mean", F.expr("total / n")).to_stream()
-    # Its rows are others each time, so the executor gets them again, and the job that stays begins anew.
+    # Its rows are others each time, so the executor gets them again, and the resident job begins anew.
     names = spark.range(3).selectExpr("'u' || id as user", "'name ' || id as name", "unix_timestamp() as at")
     mean.join(names, "user", refresh="5 seconds").drop("at").to(settings["sink"], key=String("user"), value=Json())
     ways = []
@@ -36,7 +36,7 @@ def main():
 
 
 def way_of_batch(streams, number):
-    """Wait for a micro-batch beyond so many, and return whether it passed through a job that stays."""
+    """Wait for a micro-batch beyond so many, and return whether it passed through a resident job."""
     deadline = time.monotonic() + 120
     while len(found := [one for one in streams.recentProgress if one["numInputRows"]]) <= number:
         assert streams.exception() is None, streams.exception()

@@ -1,4 +1,4 @@
-"""Micro-batches that pass through one Spark job that stays: real Spark, real Kafka, and both ways in turn."""
+"""Micro-batches that pass through one resident Spark job: real Spark, real Kafka, and both ways in turn."""
 
 import itertools
 import json
@@ -93,7 +93,7 @@ def test_both_ways_in_turn_give_what_spark_gives(
     streams = instance(counted(source, sink))
     streams.start()
     trickle(source, rows[:8], streams)
-    assert ways(streams)[-1], "small micro-batches pass through a job that stays"
+    assert ways(streams)[-1], "small micro-batches pass through a resident job"
     produce(source, rows[8:100])
     wait_until(lambda: latest(sink) == first or streams.exception(), "not Spark's answer")
     wait_until(lambda: not all(ways(streams)[8:] or [True]), "a backlog gets a job of its own")
@@ -117,7 +117,7 @@ def test_arrays_and_maps_pass_through_it(instance, make_topic, trickle, consumed
     streams.start()
     trickle(source, [("u", value) for value in values], streams)
     wait_until(lambda: len(consumed(sink)) == 8 or streams.exception(), "not all came")
-    assert ways(streams)[-1], "small micro-batches pass through a job that stays"
+    assert ways(streams)[-1], "small micro-batches pass through a resident job"
     found = sorted((json.loads(value) for *_, value in consumed(sink)), key=lambda row: row["first"])
     made = {"made": [{"n": {"col1": 2}}], "user": "u"}
     assert found == [{**value, **made, "first": value["tags"][0]} for value in values]
@@ -197,7 +197,7 @@ def test_a_dataframe_that_is_collected_keeps_no_leg_out_of_it(
     rows.join(rates, "country", "left", refresh="2 seconds").select("k", "rate").to(sink, key="k")
     streams = instance(builder, {"num.stream.threads": 2})
     leg = f"sink:{source}-to-{sink}"
-    stays = f"   {leg}: pass through one Spark job that stays, if 1 slots are to spare"
+    stays = f"   {leg}: pass through one resident Spark job, if 1 slots are free"
     assert stays in streams.describe().splitlines()
     streams.start()
     trickle(source, [(f"a{number}", {"country": "NO"}) for number in range(12)], streams)

@@ -24,7 +24,7 @@ from sparkrelay.runtime.contract import failure_marks
 
 logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
 options = json.loads(sys.stdin.read())
-#: The key that signs errors of workers, and opens channels to jobs that stay.
+#: The key that signs errors of workers, and opens channels to resident jobs.
 failure_marks.secrets = SimpleNamespace(token_bytes=lambda length: options["key"].encode().ljust(length, b"."))
 config, sink = options["config"], options["sink"]
 

@@ -7,7 +7,7 @@ from .application import Application
 
 @pytest.fixture(autouse=True)
 def _jobs_that_stay_may_begin_late(monkeypatch):
-    """Give a job that stays the time that a busy machine takes; without it, micro-batches have jobs of their own."""
+    """Give a resident job the time that a busy machine takes; without it, micro-batches have jobs of their own."""
     monkeypatch.setattr("sparkrelay.runtime.batch.residency._OPEN_SECONDS", 120.0)
 
 

@@ -120,7 +120,7 @@ def test_it_is_collected_again_as_the_clock_goes_on(spark, rates):
         driver.advance_wall_clock_time(dt.timedelta(seconds=599))
         assert (found(), found("SE")) == ([1], [None])
         driver.advance_wall_clock_time(dt.timedelta(seconds=1))
-        # By now small micro-batches pass through a job that stays, which begins anew with the new rows.
+        # By now small micro-batches pass through a resident job, which begins anew with the new rows.
         assert (found(), found("SE")) == ([7], [12345])
         write(NO=8)
         assert found() == [7]

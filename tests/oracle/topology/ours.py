@@ -73,7 +73,7 @@ def differences_together(cases: Sequence[Case], spark: SparkSession) -> list[str
     name = f"{cases[0]['name']} to {cases[-1]['name']}"
     apart = [_renamed(case, f"case-{number}-") for number, case in enumerate(cases)]
     try:
-        # There are not the slots for a job that stays, and its plan takes as long to build as the others.
+        # There are not the slots for a resident job, and its plan takes as long to build as the others.
         with mock.patch.object(residency, "_IN_A_ROW", 1 << 62):
             return list(_in_the_end(apart, spark, "cut at random", random.Random(name), cuts=_CUTS / len(cases)))
     except SparkRelayError as error:

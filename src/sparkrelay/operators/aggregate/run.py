@@ -44,7 +44,8 @@ class AggregateRunner(GroupedRunner):
     @property
     def says_more(self) -> bool:
         """Whether it reads, writes or emits more than the states of groups."""
-        return self.layout.has_values or GroupedRunner.says_more.fget(self)  # type: ignore[attr-defined]
+        # A dataclass with slots is another class than the one that super() without arguments would mean.
+        return self.layout.has_values or super(AggregateRunner, self).says_more
 
     def begin(self, share: Share, rows: pa.Table, watermarks: Mapping[int, Watermark]) -> Grouping:
         """Return the groups of the tasks' rows."""

@@ -1,8 +1,8 @@
 """The step of a foreign-key join that answers rows which reference a row of its task (KIP-213).
 
 Other legs keep the left table's rows by foreign key, and the tables of the right side. Every left row that the
-micro-batch wrote is answered, even if it is unchanged: an earlier answer may have been outdated (``answers``). When a
-right row changes, all left rows that reference it are answered.
+micro-batch wrote is answered, even if it is unchanged: its earlier answer may have been dropped as outdated
+(``outdated_answers``). When a right row changes, all left rows that reference it are answered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.operators.foreign_join.answers import NO_ROW
+from sparkrelay.operators.foreign_join.outdated_answers import NO_ROW
 from sparkrelay.operators.table.changes import NEW, OLD
 from sparkrelay.operators.table.joined_rows import NEVER, JoinedTables, joined_rows, touched_keys
 from sparkrelay.records.keys import key_bytes, key_columns

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.operators.foreign_join.answers import Answers
+from sparkrelay.operators.foreign_join.outdated_answers import Answers
 from sparkrelay.operators.foreign_join.run import ForeignJoinRunner
 from sparkrelay.operators.table.joined_rows import JoinedTables
 from sparkrelay.operators.table_join.run import TableJoinRunner

@@ -65,7 +65,7 @@ class Choice:
     def why_not(self, records: int, now: float) -> str:
         """Return why the last answer was no, in words."""
         if now < self._not_before:
-            return f"the job that stays has failed, and is left alone for {self._not_before - now:.0f} s"
+            return f"the resident job has failed, and is left alone for {self._not_before - now:.0f} s"
         return f"{records:,} records" if records > _SMALL else "the first small ones behind a backlog"
 
     def failed(self, now: float) -> None:
@@ -153,7 +153,7 @@ class Residency:
         if found.frame is None or not set(legs).issubset(found.steps):
             return "a leg lets nothing through"
         if not self._jobs.target.hold_slots(len(found.steps)):
-            return f"no Spark slot is free for a job of {len(found.steps)} that stays"
+            return f"no Spark slot is free for a resident job of {len(found.steps)}"
         job = ResidentJob(self._jobs, found.frame, found.steps)
         try:
             job.open(_OPEN_SECONDS, self._over)
@@ -161,6 +161,6 @@ class Residency:
             self._jobs.target.free_slots(len(found.steps))
             self._choice.in_vain(self._clock())
             log.warning("micro-batches get Spark jobs of their own for now: %s", error)
-            return "a job that stays could not begin"
+            return "a resident job could not begin"
         self._job = job
         return ""

@@ -64,7 +64,7 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class ResidentLegs:
-    """The legs that can run in one Spark job that stays.
+    """The legs that can run in one resident Spark job.
 
     Attributes:
         frame: the job, one Spark partition a leg; None if no leg can.
@@ -219,10 +219,10 @@ class PreparedLegs:
         return True
 
     def describe(self) -> str:
-        """Return in words which legs pass small micro-batches through a job that stays, and why others do not."""
+        """Return in words which legs pass small micro-batches through a resident job, and why others do not."""
         found = self.resident()
         lines = ["Small micro-batches:"]
-        stays = f"pass through one Spark job that stays, if {len(found.steps)} slots are to spare"
+        stays = f"pass through one resident Spark job, if {len(found.steps)} slots are free"
         for leg in self._plans:
             if leg in found.steps:
                 lines.append(f"   {leg}: {stays}")

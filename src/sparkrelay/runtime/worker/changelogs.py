@@ -98,7 +98,12 @@ def _ends(state: StoreSpec, command: TaskCommand, applied: Applied) -> list[tupl
     entry = applied.entry
     marker = encode_marker(
         Marker(
-            *(command.batch, command.positions_after, state.contents, entry.watermark, entry.expired, entry.sources),
+            batch=command.batch,
+            positions=command.positions_after,
+            contents=state.contents,
+            watermark=entry.watermark,
+            expired=entry.expired,
+            sources=entry.sources,
             topics=command.topic_ids_of(command.positions),
         )
     )

@@ -105,7 +105,7 @@ def test_only_what_records_can_bring_about_is_looked_for():
     assert not takes(SerializationException("not UTF-8"), processing=True)
     assert not takes(JobFailed("a Python worker died"), processing=True, production=True)
     assert not takes(StreamsException("the disk is full"), processing=True, production=True)
-    # What was raised in a job that stays is seen once the batch has a job of its own.
+    # What was raised in a resident job is seen once the batch has a job of its own.
     assert takes(JobFailed("a resident job has lost a step"), resident=True, processing=True)
 
 

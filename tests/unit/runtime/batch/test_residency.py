@@ -1,4 +1,4 @@
-"""Which way a micro-batch takes, and when the job that stays is begun and ended."""
+"""Which way a micro-batch takes, and when the resident job is begun and ended."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -130,7 +130,7 @@ def test_without_a_slot_to_spare_nothing_stays(begin, made):
     kept = begin(slots=2)
     assert small_ones(kept, Plans("a", "b")) is None
     assert made == []
-    assert kept.why_bulk == "no Spark slot is free for a job of 2 that stays"
+    assert kept.why_bulk == "no Spark slot is free for a resident job of 2"
     assert kept._jobs.target.held == 0
 
 
@@ -149,7 +149,7 @@ def test_a_failure_ends_it_and_a_second_one_leaves_it_alone_for_a_while(begin, m
             raise JobFailed("user code")
         assert made[number].closed == "cancelled"
     assert small_ones(kept, plans) is None
-    assert kept.why_bulk == "the job that stays has failed, and is left alone for 5 s"
+    assert kept.why_bulk == "the resident job has failed, and is left alone for 5 s"
     clock.now += residency._FIRST_PAUSE + 1
     assert small_ones(kept, plans) is made[2]
     with kept.watched():

@@ -160,7 +160,7 @@ def test_it_says_which_way_small_micro_batches_take(compiler):
     compiler.idle.add("c")
     assert plans_of(compiler, *legs).describe().splitlines() == [
         "Small micro-batches:",
-        "   a: pass through one Spark job that stays, if 1 slots are to spare",
+        "   a: pass through one resident Spark job, if 1 slots are free",
         "   b: a Spark job each, because f() is a Python function",
         "   c: nothing, because no row gets to its end",
     ]

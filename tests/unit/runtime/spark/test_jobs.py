@@ -279,7 +279,7 @@ def test_only_an_error_under_our_signature_is_believed():
         (BatchCommand((), {}), None, 1, 1),
         (None, lambda: None, 1, 1),
     ],
-    ids=["twice", "always", "a micro-batch", "a job that stays"],
+    ids=["twice", "always", "a micro-batch", "a resident job"],
 )
 def test_a_job_that_got_a_closed_worker_begins_again_unless_its_tries_are_numbered(command, stays, failures, runs):
     begun = []
