@@ -19,6 +19,8 @@ FIRST, LAST = "    # -- subscription ", "    # -- closing "
 RULES = (
     (r"^    def ", "    async def "),
     (r"\bself\._run\(", "await self._run("),
+    # What may return at once, again and again, lets other tasks run first.
+    (r"(self\._run\(self\._session\.(?:poll|records)\([^()]*\))\)", r"\1, yields=True)"),
     # Callbacks may be coroutine functions here.
     (r"        self\._require_plain\(.*\)\n", ""),
     # Only the first lines of docstrings, which IDEs show; the class refers to Consumer for the rest.

@@ -22,11 +22,10 @@ from sparkrelay.state import (
     TaskStore,
     checks,
     cleanliness,
-    environment,
     journal,
-    rows,
     store as stores,
 )
+from sparkrelay.state.lmdb import environment, rows
 from sparkrelay.types import TopicPartition
 
 pytestmark = pytest.mark.chaos

@@ -191,11 +191,6 @@ class TransactionCalls:
         def codes(answer: Any) -> Iterator[tuple[int, str]]:
             for topic in answer.topics:
                 for part in topic.partitions:
-                    if part.error_code in _NOT_A_MEMBER:
-                        raise CommitFailedException(
-                            f"{what}: group generation {member.generation} of member {member.member_id!r} has ended "
-                            f"({ErrorCode(part.error_code).name}); abort the transaction"
-                        )
                     yield part.error_code, f", {topic.name}-{part.partition_index}"
 
         topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
@@ -227,7 +222,9 @@ class TransactionCalls:
 
         for some in offsets_by_request(offsets, notes):
             make = functools.partial(request, some)
-            yield from self._until_done(identity.transactional_id, make, lane, what, codes=codes, group=group_id)
+            yield from self._until_done(
+                identity.transactional_id, make, lane, what, codes=codes, group=(group_id, member)
+            )
 
     def end(self, identity: ProducerIdentity, lane: str, *, committed: bool) -> Exchange[ProducerIdentity]:
         """Commit or abort; return the next transaction's identity, as far as the broker renews it.
@@ -263,7 +260,7 @@ class TransactionCalls:
         what: str,
         *,
         codes: Callable[[Any], Iterable[tuple[int, str]]] = lambda answer: ((answer.error_code, ""),),
-        group: str | None = None,
+        group: tuple[str, GroupMember] | None = None,
     ) -> Exchange[Any]:
         """Send a request to a coordinator, made anew for each attempt, until it is answered without an error.
 
@@ -273,9 +270,14 @@ class TransactionCalls:
             lane: which connection.
             what: names the exchange in errors.
             codes: returns the error codes of an answer, and their subjects to append to ``what``.
-            group: whose coordinator to ask; None for the transaction's.
+            group: the group whose coordinator to ask, and its member; None for the transaction's coordinator.
+
+        Raises:
+            CommitFailedException: the member is no longer in the group.
         """
-        kind, key = (CoordinatorKind.TRANSACTION, transactional_id) if group is None else (CoordinatorKind.GROUP, group)
+        kind, key = (
+            (CoordinatorKind.TRANSACTION, transactional_id) if group is None else (CoordinatorKind.GROUP, group[0])
+        )
         backoff = self._client.config.retry_backoff()
         while True:
             answer = yield from self._coordinators.ask(kind, key, make(), lane=lane, backoff=backoff)
@@ -286,6 +288,11 @@ class TransactionCalls:
             code, subject = min(
                 refused, key=lambda one: (one[0] == ErrorCode.OPERATION_NOT_ATTEMPTED, is_retriable(one[0]))
             )
+            if group is not None and code in _NOT_A_MEMBER:
+                raise CommitFailedException(
+                    f"{what}: group generation {group[1].generation} of member {group[1].member_id!r} has ended "
+                    f"({ErrorCode(code).name}); abort the transaction"
+                )
             error = broker_error(code, f"{what}{subject}", needs=_NEEDS.get(code, ""))
             if code in _FENCED:
                 raise ProducerFencedException(f"{error}: {fenced_reason(transactional_id)}")

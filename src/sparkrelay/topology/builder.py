@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.format import Format
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.calls.stored_tables import keep_newest, key_of
@@ -241,7 +242,7 @@ def _format(method: str, place: str, form: Any, call_site: CallSite) -> Format |
     if form is None:
         return None
     if isinstance(form, Format):
-        if " at 0x" in form.fingerprint:
+        if isinstance(form, CustomFormat) and " at 0x" in form.fingerprint:
             raise TopologyException(
                 f"{call_site}: {place}={form.fingerprint} of {method}() holds an object whose text is not stable, and "
                 f"the instances of an application must agree on their formats; give {type(form).__name__} a property "

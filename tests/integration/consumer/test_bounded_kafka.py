@@ -138,7 +138,7 @@ def test_a_topic_that_is_created_again_while_it_is_read_is_noticed(kafka, make_t
         assert next(rows)[1].num_rows == 1
         delete_topic(kafka.bootstrap_servers, topic)
         create_topic(kafka.bootstrap_servers, topic)
-        with within(), pytest.raises(UnknownTopicException, match="deleted and created again meanwhile"):
+        with within(), pytest.raises(UnknownTopicException, match="deleted and created again, so"):
             next(rows)
 
 

@@ -118,7 +118,7 @@ class TableLayout:
 
     def said(self) -> dict[str, Any]:
         """Return the description besides the columns."""
-        return {"table": True}
+        return {"table": True, "aggregates": [], "changes": False}
 
     # -- keys of the store ----------------------------------------------------------------------------------------
 

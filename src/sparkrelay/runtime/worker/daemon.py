@@ -10,7 +10,9 @@ path is too long for a socket. So the daemon makes a short, private folder, and 
 
 import contextlib
 import gc
+import importlib.util
 import os
+import pkgutil
 import signal
 import socket
 import sys
@@ -25,8 +27,9 @@ if __name__ == "__main__":
 
 from pyspark import daemon, worker
 
+import sparkrelay.operators
 import sparkrelay.runtime.worker.publish
-import sparkrelay.runtime.worker.restore  # noqa: F401 - loaded for the workers to come
+import sparkrelay.runtime.worker.restore
 from sparkrelay.observe.logs import configure_worker_logging
 from sparkrelay.own_files import keep_others_from_writing
 from sparkrelay.records import compile_kernels
@@ -43,8 +46,19 @@ from sparkrelay.runtime.worker.resident import writes_to
 _UNIX_SOCKET = "PYTHON_UNIX_DOMAIN_ENABLED"
 _FOLDER = "PYTHON_WORKER_FACTORY_SOCK_DIR"
 
+#: Operators that are loaded when they are used: they import PySpark's own DataFrame code.
+_LOADED_LATER = frozenset({"process"})
+
 _worker = daemon.worker
 _main = worker.main
+
+
+def load_operators() -> None:
+    """Import what workers run of every operator, for the workers to come."""
+    for found in pkgutil.iter_modules(sparkrelay.operators.__path__):
+        module = f"{sparkrelay.operators.__name__}.{found.name}"
+        if found.ispkg and found.name not in _LOADED_LATER and importlib.util.find_spec(f"{module}.run"):
+            importlib.import_module(f"{module}.run")  # noqa: TID251 - names of our own folders
 
 
 def _known_output(infile: Any, outfile: BinaryIO) -> None:
@@ -80,6 +94,7 @@ if __name__ == "__main__":
     worker.main = _known_output
     configure_worker_logging(os.environ)
     compile_kernels()
+    load_operators()
     gc.collect()
     # Garbage collections in the workers need not visit these objects, nor copy their pages.
     gc.freeze()

@@ -80,3 +80,14 @@ def test_it_removes_the_folder_of_one_that_was_killed(folder):
     with running(folder) as (_, other):
         assert not path.parent.exists()
         assert other.exists()
+
+
+def test_what_workers_run_is_loaded_before_they_are_forked():
+    code = (
+        "import sys; from sparkrelay.runtime.worker import daemon; daemon.load_operators(); "
+        "before = {*sys.modules}; "
+        "from sparkrelay.operators.aggregate import run as a; from sparkrelay.operators.latest import run as b; "
+        "from sparkrelay.operators.stream_join import run as c; print({*sys.modules} - before)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "set()"
