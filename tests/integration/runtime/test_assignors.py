@@ -234,4 +234,4 @@ def test_warm_ups_are_looked_at_by_the_clock(start, topics, produce, wait_until,
     second = start("second", HighAvailabilityTaskAssignor, settings)
     wait_until(lambda: len(active(first)) == len(active(second)) == 2, "no warm task has moved")
     assert "the follow-up rebalance is due" in caplog.text
-    assert "are warm: asking" not in caplog.text
+    assert "are warm: requesting" not in caplog.text

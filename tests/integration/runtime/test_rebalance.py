@@ -148,7 +148,7 @@ def test_a_task_that_leaves_has_its_batch_finished(
     wait_until(lambda: gate.reached() == set(slow_users), "no batch began")
     second = instance(counting(topics, gate), {"state.dir": str(tmp_path / "second")})
     second.start()
-    wait_until(lambda: "waiting until the micro-batch of tasks" in caplog.text, "nothing is revoked", 120)
+    wait_until(lambda: "waiting for the micro-batch of tasks" in caplog.text, "nothing is revoked", 120)
     assert not active(second)
     gate.open()
     wait_until(lambda: len(active(second)) == 1, "the second does not get its task")

@@ -264,7 +264,7 @@ def test_a_neighbour_that_the_broker_has_forgotten_keeps_its_topics(
     without_state = blind.look()
     # Of one store the group has read the repartition topic; of the other, nothing is known from here.
     assert set(without_state.doubtful) == {neighbours, f"{application_id}-by-user-changelog"}
-    with pytest.raises(ConfigException, match="Give --state-dir on a host with local state; or name its own ones"):
+    with pytest.raises(ConfigException, match="Give --state-dir on a host with local state, or name its own ones"):
         blind.require_possible(without_state)
     assert command("--internal-topics", ",".join(own), "--execute")[0] == 0
     assert seen()[0] == {neighbours}

@@ -234,7 +234,7 @@ def made(spark, join, frame):
 @pytest.mark.parametrize(
     ("join", "message"),
     [
-        (lambda s, f: s.join(f, "country", refresh="soon"), "refresh='soon' of join\\(\\) is no interval"),
+        (lambda s, f: s.join(f, "country", refresh="soon"), "refresh='soon' of join\\(\\) is not an interval"),
         (lambda s, f: s.join(f, "country", refresh="0 seconds"), "must be positive"),
         (lambda s, f: s.join(f, "country", refresh="-3 minutes"), "must be positive"),
         (lambda s, f: s.join(f, "country", refresh="1 month"), "has months, whose length varies"),
