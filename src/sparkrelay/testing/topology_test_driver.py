@@ -21,7 +21,7 @@ from sparkrelay.records.formats import Json
 from sparkrelay.runtime.compile.legs import LegCompiler
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.runtime.compile.queryable_stores import QueryableStores
-from sparkrelay.runtime.compile.schemas import plain_format
+from sparkrelay.runtime.compile.sink_plan import plain_format
 from sparkrelay.runtime.contract.client_settings import worker_settings
 from sparkrelay.runtime.spark.collected_frames import CollectedFrames
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget

@@ -29,7 +29,7 @@ class NodeNames:
     """
 
     def __init__(self, record: Record) -> None:
-        self._of: dict[int, str] = {}
+        self._of: dict[AnyNode, str] = {}
         self._streams = NameRegister("stream")
         self._repartitions = NameRegister("repartition topic")
         self._stores = NameRegister("store")
@@ -38,24 +38,24 @@ class NodeNames:
         for node in record.nodes:
             self._choose(node, record)
         for node in record.nodes:
-            if id(node) not in self._of:
+            if node not in self._of:
                 self._find(node)
 
     def __getitem__(self, node: AnyNode) -> str:
-        return self._of[id(node)]
+        return self._of[node]
 
     def _choose(self, node: AnyNode, record: Record) -> None:
         match node:
             case SourceNode(name=str(name)):
-                self._of[id(node)] = self._streams.choose(name, node.call_site)
+                self._of[node] = self._streams.choose(name, node.call_site)
             case AggregationNode(name=str(name)) | EmittingNode(name=str(name)):
-                self._of[id(node)] = self._stores.choose(name, node.call_site)
+                self._of[node] = self._stores.choose(name, node.call_site)
             case SinkNode(name=str(name)) | ActionNode(name=str(name)):
-                self._of[id(node)] = self._sinks.choose(name, node.call_site)
+                self._of[node] = self._sinks.choose(name, node.call_site)
             case RepartitionNode():
                 chosen = node.name or self._name_of_its_store(node, record)
                 if chosen is not None:
-                    self._of[id(node)] = self._repartitions.choose(chosen, node.call_site)
+                    self._of[node] = self._repartitions.choose(chosen, node.call_site)
             case _:
                 pass
 
@@ -75,28 +75,28 @@ class NodeNames:
         match node:
             case SourceNode():
                 # Two streams of the same topic may share a name: nothing is stored under it.
-                self._of[id(node)] = speaking_name(node.topics)
+                self._of[node] = speaking_name(node.topics)
             case RepartitionNode():
                 name = speaking_name((self._base(node.parent), "by", *node.words))
-                self._of[id(node)] = self._repartitions.find(name, node.call_site)
+                self._of[node] = self._repartitions.find(name, node.call_site)
             case AggregationNode():
                 how = () if node.newest else ("by",)
                 name = speaking_name((node.parent.of or self._base(node.parent), *how, *node.parent.words))
-                self._of[id(node)] = self._stores.find(name, node.call_site)
+                self._of[node] = self._stores.find(name, node.call_site)
             case EmittingNode():
                 others = () if node.other is None else (self._base(node.other),)
                 name = speaking_name((self._base(node.parent), *node.step.words, *others))
-                self._of[id(node)] = self._stores.find(name, node.call_site)
+                self._of[node] = self._stores.find(name, node.call_site)
             case TableJoinNode():
                 # Nothing is stored under it.
                 left = node.left if node.referencing is None else node.referencing
-                self._of[id(node)] = speaking_name((self._base(left), "join", self._base(node.right)))
+                self._of[node] = speaking_name((self._base(left), "join", self._base(node.right)))
             case SinkNode():
                 name = speaking_name((self._base(node.parent), "to", node.topic))
-                self._of[id(node)] = self._sinks.find(name, node.call_site)
+                self._of[node] = self._sinks.find(name, node.call_site)
             case ActionNode():
                 name = speaking_name((self._base(node.parent), node.action.text.partition("(")[0]))
-                self._of[id(node)] = self._sinks.find(name, node.call_site)
+                self._of[node] = self._sinks.find(name, node.call_site)
             case _:
                 pass
 
@@ -106,5 +106,5 @@ class NodeNames:
             if isinstance(at, SourceNode | AggregationNode | TableJoinNode | EmittingNode) or (
                 isinstance(at, RepartitionNode) and at.explicit
             ):
-                return self._of[id(at)]
+                return self._of[at]
         raise AssertionError("every line of nodes begins with a source")

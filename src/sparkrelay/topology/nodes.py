@@ -296,7 +296,7 @@ class Record:
     """
 
     nodes: list[AnyNode] = field(default_factory=list)
-    stored: dict[int, AggregationNode] = field(default_factory=dict)
+    stored: dict[Node, AggregationNode] = field(default_factory=dict)
 
     def add(self, node: NodeT) -> NodeT:
         """Write ``node`` down and return it."""
@@ -305,13 +305,13 @@ class Record:
 
     def leaves(self) -> Iterator[AnyNode]:
         """Yield the nodes that nothing follows."""
-        followed = {id(node.parent) for node in self.nodes}
-        followed |= {id(node.other) for node in self.nodes if isinstance(node, UnionNode | EmittingNode)}
-        followed |= {id(at) for node in self.nodes if isinstance(node, LookupNode) for at in (node.table, node.of)}
+        followed = {node.parent for node in self.nodes}
+        followed |= {node.other for node in self.nodes if isinstance(node, UnionNode | EmittingNode)}
+        followed |= {at for node in self.nodes if isinstance(node, LookupNode) for at in (node.table, node.of)}
         followed |= {
-            id(at) for node in self.nodes if isinstance(node, TableJoinNode) for at in (node.left, node.right, *node.of)
+            at for node in self.nodes if isinstance(node, TableJoinNode) for at in (node.left, node.right, *node.of)
         }
-        return (node for node in self.nodes if id(node) not in followed)
+        return (node for node in self.nodes if node not in followed)
 
 
 def tables_of(table: StoredTable) -> tuple[AggregationNode, ...]:

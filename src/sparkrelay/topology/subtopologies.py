@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sparkrelay.operators.emitting.step import EmittingStep
-    from sparkrelay.topology.nodes import Record
+    from sparkrelay.topology.nodes import AggregationNode, Node, Record
     from sparkrelay.topology.ways import End, Start, Way
 
 log = logging.getLogger(__name__)
@@ -60,16 +60,14 @@ def build_subtopologies(record: Record) -> Topology:
     _check_lookups(ways, keepers)
     _check_ways_out(ways)
     names = NodeNames(record)
-    sources = {
-        id(node): _source(node, names) for node in record.nodes if isinstance(node, SourceNode | RepartitionNode)
-    }
-    starts = {id(way): starts_of(way, keepers) for way in ways}
-    numbers = _numbers(ways, sources, starts)
-    joins: dict[int, TableJoin] = {}
+    sources = {node: _source(node, names) for node in record.nodes if isinstance(node, SourceNode | RepartitionNode)}
+    starts = {way: starts_of(way, keepers) for way in ways}
+    numbers = _numbers(ways, keepers, sources, starts)
+    joins: dict[TableJoinNode, TableJoin] = {}
     legs = []
     for way in ways:
-        first, *also = (sources[id(start)] for start in starts[id(way)])
-        number = numbers[id(starts[id(way)][0])]
+        first, *also = (sources[start] for start in starts[way])
+        number = numbers[starts[way][0]]
         if isinstance(way.start, TableJoinNode):
             legs.append(_joined(way, way.start, (first, *also), number, names, joins))
         else:
@@ -150,17 +148,17 @@ def _check_watermarks(ways: Iterable[Way]) -> None:
             )
 
 
-def _keepers(ways: Iterable[Way]) -> dict[int, Way]:
+def _keepers(ways: Iterable[Way]) -> dict[AggregationNode, Way]:
     """Return the way that keeps each store: the first that leads through it. Others go on from its changes.
 
     Raises:
         TopologyException: one of several ways is of final rows, and of those there are no changes.
     """
-    keepers: dict[int, Way] = {}
+    keepers: dict[AggregationNode, Way] = {}
     for way in ways:
         if way.aggregation is None:
             continue
-        first = keepers.setdefault(id(way.aggregation), way)
+        first = keepers.setdefault(way.aggregation, way)
         final = next((node for node in (first.final, way.final) if node is not None), None)
         if first is not way and final is not None:
             raise TopologyException(
@@ -204,10 +202,10 @@ def _warn_of_endless_state(record: Record) -> None:
 
 
 def _check_doubled(ways: Iterable[Way]) -> None:
-    seen: dict[tuple[int, str], SinkNode] = {}
+    seen: dict[tuple[Node, str], SinkNode] = {}
     for way in ways:
         if isinstance(way.end, SinkNode):
-            first = seen.setdefault((id(way.end.parent), way.end.topic), way.end)
+            first = seen.setdefault((way.end.parent, way.end.topic), way.end)
             if first is not way.end:
                 raise TopologyException(
                     f"{way.end.call_site}: {first.call_site} writes the same rows to {way.end.topic!r} already; "
@@ -215,13 +213,13 @@ def _check_doubled(ways: Iterable[Way]) -> None:
                 )
 
 
-def _check_lookups(ways: Iterable[Way], keepers: Mapping[int, Way]) -> None:
+def _check_lookups(ways: Iterable[Way], keepers: Mapping[AggregationNode, Way]) -> None:
     """Refuse to look into a table of the rows that look: their times do not say which of two is first."""
     for way in ways:
         for node in way.lookups:
             if node.table.is_global:
                 continue
-            kept = keepers[id(node.table)]
+            kept = keepers[node.table]
             own = way.start is kept.start or (
                 isinstance(way.start, SourceNode)
                 and isinstance(kept.start, SourceNode)
@@ -237,11 +235,11 @@ def _check_lookups(ways: Iterable[Way], keepers: Mapping[int, Way]) -> None:
 
 def _check_ways_out(ways: Iterable[Way]) -> None:
     """Refuse several ways out of a processor: no column of what it returns is known to decide the partition."""
-    first: dict[int, Way] = {}
+    first: dict[EmittingNode, Way] = {}
     for way in ways:
         if way.emitting is None or way.emitting.located is not None:
             continue
-        text, other = way.emitting.text, first.setdefault(id(way.emitting), way)
+        text, other = way.emitting.text, first.setdefault(way.emitting, way)
         if other is not way:
             also = "once more, by union()," if other.end is way.end else f"at {other.end.call_site},"
             raise TopologyException(
@@ -262,33 +260,29 @@ def _source(node: Start, names: NodeNames) -> Source:
 
 
 def _numbers(
-    ways: Iterable[Way], sources: Mapping[int, Source], starts: Mapping[int, tuple[Start, ...]]
-) -> dict[int, int]:
+    ways: Iterable[Way],
+    keepers: Mapping[AggregationNode, Way],
+    sources: Mapping[Start, Source],
+    starts: Mapping[Way, tuple[Start, ...]],
+) -> dict[Start, int]:
     """Return the number of each start's subtopology; last come those of global tables, which have no tasks."""
     # Starts in the order of writing: ``sources`` keeps it, and writers of a repartition topic come before its readers.
-    alone = {id(way.start) for way in ways if way.aggregation is not None and way.aggregation.is_global}
-    used = {id(start) for way in ways for start in starts[id(way)]} - alone
-    groups: list[tuple[list[int], set[tuple[bool, str]]]] = []
+    alone = {way.start for way in ways if way.aggregation is not None and way.aggregation.is_global}
+    used = {start for way in ways for start in starts[way]} - alone
+    groups: list[tuple[list[Start], set[tuple[bool, str]]]] = []
     for start, source in sources.items():
         if start not in used:
             continue
         _join_groups(groups, [start], {(source.internal, topic) for topic in source.topics})
     for way in ways:
-        together = [starts[id(way)]]
-        # Whoever looks into a table is in the task that keeps it.
-        for node in way.lookups:
-            if not node.table.is_global:
-                kept = next(other for other in ways if other.aggregation is node.table)
-                together.append(starts[id(way)] + starts[id(kept)])
-        # And whoever keeps what is joined by a foreign key is in the task of the table whose rows have it.
-        for table in way.referencing:
-            kept = next(other for other in ways if other.aggregation is table)
-            together.append(starts[id(way)] + starts[id(kept)])
+        # A lookup runs in the task that keeps its table, and a join by a foreign key in that of the right table.
+        tables = [*(node.table for node in way.lookups if not node.table.is_global), *way.referencing]
+        together = [starts[way], *(starts[way] + starts[keepers[table]] for table in tables)]
         if way.emitting is not None:
-            together.append(tuple(s for other in ways if other.emitting is way.emitting for s in starts[id(other)]))
+            together.append(tuple(s for other in ways if other.emitting is way.emitting for s in starts[other]))
         for some in together:
             if len(some) > 1:
-                _join_groups(groups, [], {(sources[id(s)].internal, t) for s in some for t in sources[id(s)].topics})
+                _join_groups(groups, [], {(sources[s].internal, t) for s in some for t in sources[s].topics})
     order = list(sources)
     groups.sort(key=lambda group: min(order.index(member) for member in group[0]))
     spread = [members for members, _ in groups] + [[start] for start in order if start in alone]
@@ -296,7 +290,7 @@ def _numbers(
 
 
 def _join_groups(
-    groups: list[tuple[list[int], set[tuple[bool, str]]]], members: list[int], topics: set[tuple[bool, str]]
+    groups: list[tuple[list[Start], set[tuple[bool, str]]]], members: list[Start], topics: set[tuple[bool, str]]
 ) -> None:
     """Make one group of those that have one of these topics, and add to it."""
     for group in [group for group in groups if group[1] & topics]:
@@ -306,7 +300,7 @@ def _join_groups(
     groups.append((members, topics))
 
 
-def _aggregation(way: Way, names: NodeNames, joins: dict[int, TableJoin]) -> Aggregation:
+def _aggregation(way: Way, names: NodeNames, joins: dict[TableJoinNode, TableJoin]) -> Aggregation:
     node = way.aggregation
     assert node is not None, "a way that keeps a store leads through it"
     store = names[node]
@@ -338,10 +332,10 @@ def _leg(  # noqa: PLR0917 - what is known of one leg
     source: Source,
     number: int,
     names: NodeNames,
-    keepers: Mapping[int, Way],
-    joins: dict[int, TableJoin],
+    keepers: Mapping[AggregationNode, Way],
+    joins: dict[TableJoinNode, TableJoin],
 ) -> Leg:
-    keeps = keepers.get(id(way.aggregation)) is way
+    keeps = way.aggregation is not None and keepers[way.aggregation] is way
     aggregation = _aggregation(way, names, joins) if keeps else None
     emitting = None if way.emitting is None else _emitting(way.emitting, names, is_left=way.is_left)
     stateful = aggregation if emitting is None else emitting
@@ -371,7 +365,7 @@ def _leg(  # noqa: PLR0917 - what is known of one leg
         way.table_steps,
         sink,
         action=action,
-        late_for=None if way.late is None else _aggregation(keepers[id(way.late.table)], names, joins),
+        late_for=None if way.late is None else _aggregation(keepers[way.late.table], names, joins),
         emitting=emitting,
     )
 
@@ -382,7 +376,7 @@ def _joined(  # noqa: PLR0917 - what is known of one leg
     sources: tuple[Source, ...],
     number: int,
     names: NodeNames,
-    joins: dict[int, TableJoin],
+    joins: dict[TableJoinNode, TableJoin],
 ) -> Leg:
     """Return the leg of rows that are joined of tables. It keeps none of them: other legs do."""
     id_ = names[way.end]
@@ -402,16 +396,16 @@ def _joined(  # noqa: PLR0917 - what is known of one leg
     )
 
 
-def _table_join(node: TableJoinNode, names: NodeNames, joins: dict[int, TableJoin]) -> TableJoin:
+def _table_join(node: TableJoinNode, names: NodeNames, joins: dict[TableJoinNode, TableJoin]) -> TableJoin:
     """Return a join of tables; ways that begin at one have one."""
-    if id(node) not in joins:
+    if node not in joins:
         left, right, *referencing = (
             _table_join(side, names, joins) if isinstance(side, TableJoinNode) else names[side]
             for side in (node.left, node.right, node.referencing)
             if side is not None
         )
-        joins[id(node)] = TableJoin(left, right, node.columns, node.how, node.call_site, node.text, *referencing)
-    return joins[id(node)]
+        joins[node] = TableJoin(left, right, node.columns, node.how, node.call_site, node.text, *referencing)
+    return joins[node]
 
 
 def _emitting(node: EmittingNode, names: NodeNames, *, is_left: bool) -> EmittingStep:

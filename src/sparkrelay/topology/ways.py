@@ -74,11 +74,11 @@ def all_ways(record: Record) -> list[Way]:
     return _tables_first([way for end in _ends(record) for way in _walk(end)])
 
 
-def starts_of(way: Way, keepers: Mapping[int, Way]) -> tuple[Start, ...]:
+def starts_of(way: Way, keepers: Mapping[AggregationNode, Way]) -> tuple[Start, ...]:
     """Return where a way's rows come from: of joined tables, where theirs do."""
     if not isinstance(way.start, TableJoinNode):
         return (way.start,)
-    found = (start for table in way.start.tables for start in starts_of(keepers[id(table)], keepers))
+    found = (start for table in way.start.tables for start in starts_of(keepers[table], keepers))
     return tuple(dict.fromkeys(found))
 
 
@@ -89,27 +89,24 @@ def _ends(record: Record) -> list[AnyNode]:
     what is behind them.
     """
     ends = [node for node in record.nodes if isinstance(node, SinkNode | ActionNode | RepartitionNode)]
-    through = {id(at) for end in ends for way in ways_back(end.parent) for at in way}
-    followed = {id(node.parent) for node in record.nodes}
-    needed = {id(node.table) for node in record.nodes if isinstance(node, LookupNode)}
-    needed |= {id(table) for node in record.nodes if isinstance(node, TableJoinNode) for table in node.tables}
+    through = {at for end in ends for way in ways_back(end.parent) for at in way}
+    followed = {node.parent for node in record.nodes}
+    needed = {node.table for node in record.nodes if isinstance(node, LookupNode)}
+    needed |= {table for node in record.nodes if isinstance(node, TableJoinNode) for table in node.tables}
     return [
         node
         for node in record.nodes
         if isinstance(node, SinkNode | ActionNode | RepartitionNode)
-        or (
-            (isinstance(node, AggregationNode) and id(node) not in through)
-            and (id(node) not in followed or id(node) in needed)
-        )
+        or ((isinstance(node, AggregationNode) and node not in through) and (node not in followed or node in needed))
     ]
 
 
-def ways_behind_emitting(record: Record) -> Counter[int]:
+def ways_behind_emitting(record: Record) -> Counter[EmittingNode]:
     """Return how many ways lead from each step that emits a stream to ends, with no topic in between.
 
     Those to one end count too: they part, and come together again by a union.
     """
-    return Counter(id(node) for end in _ends(record) for node in _emitting_before(end.parent))
+    return Counter(node for end in _ends(record) for node in _emitting_before(end.parent))
 
 
 def _emitting_before(node: AnyNode | None) -> Iterator[EmittingNode]:
@@ -185,9 +182,9 @@ def _tables_first(ways: list[Way]) -> list[Way]:
     ordered: list[Way] = []
     left = list(ways)
     while left:
-        kept = {id(way.aggregation) for way in left if way.aggregation is not None}
+        kept = {way.aggregation for way in left if way.aggregation is not None}
         # A table is written before what looks into it, so there is always one that waits for nobody.
-        way = next(way for way in left if kept.isdisjoint(map(id, way.tables)))
+        way = next(way for way in left if kept.isdisjoint(way.tables))
         ordered.append(way)
         left.remove(way)
     return ordered

@@ -143,7 +143,10 @@ def test_small_micro_batches_pass_through_the_job_that_stays(spark):
         for number in range(6):
             pipe(orders, number)
             pipe(returns, 10 + number)
-        assert "topic: pass" in driver._plans.describe() or "pass through one resident Spark job" in driver._plans.describe()
+        assert (
+            "topic: pass" in driver._plans.describe()
+            or "pass through one resident Spark job" in driver._plans.describe()
+        )
     assert [(int(id_), rows) for id_, rows in calls.seen] == [
         (number + 1, [number // 2 + 10 * (number % 2)]) for number in range(12)
     ]

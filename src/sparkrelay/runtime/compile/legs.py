@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from sparkrelay.operators.collected_join.plan import CollectedJoins
 from sparkrelay.operators.emitting.plan import JoinSide, Surroundings
+from sparkrelay.operators.emitting.plans import EmittingSteps
 from sparkrelay.operators.latest.run import LatestRunner
 from sparkrelay.operators.lookup.plan import behind_lookup, by_lookup, in_words, lookup_spec, with_times
 from sparkrelay.operators.table_join.plan import answers_of, joined_tables
@@ -35,7 +36,6 @@ from sparkrelay.runtime.compile.carried_columns import (
 from sparkrelay.runtime.compile.catalyst import lets_nothing_through, select_names
 from sparkrelay.runtime.compile.column_origins import computed_from
 from sparkrelay.runtime.compile.deletions import Deletions
-from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
 from sparkrelay.runtime.compile.grouping import finished, projected
 from sparkrelay.runtime.compile.job_kinds import BulkJob, ResidentJob, no_rows_of
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg

@@ -14,14 +14,13 @@ from sparkrelay.records.formats import Format, Json
 from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED, carried_columns
 from sparkrelay.runtime.compile.row_steps import visible
 from sparkrelay.runtime.compile.schemas import (
-    SinkPlan,
     arrow_schema,
     check_packable,
     check_repartition_key,
     hidden_fields,
     layout_number,
-    plan_sink,
 )
+from sparkrelay.runtime.compile.sink_plan import SinkPlan, plan_sink
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import PublishSpec
 from sparkrelay.topology import Lookup

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -37,21 +36,19 @@ from pyspark.sql.types import (
 
 from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.records.custom import check_decode
-from sparkrelay.records.formats import Format, Integer, Json, Long, OneColumn, Raw, String, Uuid
-from sparkrelay.records.formatted import columns_to_format, declared_schema
+from sparkrelay.records.formatted import declared_schema
 from sparkrelay.records.json.reader import json_to_columns
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.plain import PLAIN_TYPES
-from sparkrelay.runtime.compile.column_names import columns_there_are, key_outside
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.aggregate.spec import COUNTED, IN_ORDER
-from sparkrelay.topology.describe import format_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sparkrelay.topology import Leg, Sink
+    from sparkrelay.records.formats import Format, OneColumn
+
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -125,11 +122,9 @@ def layout_number(schema: StructType) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big", signed=True)
 
 
-_SPARK_TYPES: Final[Mapping[type[OneColumn], DataType]] = {
+SPARK_TYPES: Final[Mapping[type[OneColumn], DataType]] = {
     form: from_arrow_type(kind) for form, kind in PLAIN_TYPES.items()
 }
-#: Those that a column has as a message key by its type alone.
-_KEYS: Final = (Raw, String, Integer, Long)
 
 
 def format_fields(form: Format, place: str, where: str) -> list[StructField]:
@@ -233,10 +228,10 @@ def _as_key(field: StructField) -> str:
     """Return what to write instead of a column that cannot be a key: what is equal in equal values."""
     if isinstance(field.dataType, MapType):
         return f'F.to_json(F.array_sort(F.map_entries("{field.name}")))'
-    return _as_plain(field)
+    return as_plain(field)
 
 
-def _as_plain(field: StructField) -> str:
+def as_plain(field: StructField) -> str:
     """Return what to write instead of a column that a format cannot hold."""
     name, kind = field.name, field.dataType
     if isinstance(kind, SpatialType):
@@ -336,89 +331,6 @@ def _check_distinct(function: str, field: StructField, result: StructField, wher
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SinkPlan:
-    """What of a leg's last rows goes where in the records it writes.
-
-    Attributes:
-        format: format of the value.
-        columns: columns that the value is made of; for a plain format, its one column.
-        key: columns that make the key; empty: the key that travels with the rows.
-        headers: the column of the headers, or None.
-    """
-
-    format: Format
-    columns: StructType
-    key: tuple[str, ...]
-    headers: str | None
-
-
-def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
-    """Decide how rows become records.
-
-    Rows of a stream without formats stay what they are, Kafka's own columns: ``key``, ``value``, ``headers``.
-
-    Raises:
-        TopologyException: the key, or the column of a plain format, is not among the columns or not of the format's
-            type; two columns have one name.
-    """
-    where = f"{sink.call_site}: to({sink.topic!r})"
-    twice = [name for name in rows.names if rows.names.count(name) > 1]
-    if twice:
-        raise TopologyException(
-            f"{where} writes two columns {twice[0]!r}; give one of them another name with alias(), or drop() it"
-        )
-    raw = leg.passes_kafka_columns
-    key = _sink_key(sink)
-    if not key and raw and "key" in rows.names:
-        key = ("key",)
-    form = sink.value or (_as_it_is(rows["value"]) if raw and not sink.internal and "value" in rows.names else Json())
-    one = form.only_column("value")
-    for name in (*key, *([] if one is None else [one])):
-        if name not in rows.names and not name.startswith(hidden_columns.PREFIX):
-            there = columns_there_are(rows.names, name)
-            misspelt = name.casefold() in map(str.casefold, rows.names)
-            hint = f". {key_outside(name)}" if name in key and not (sink.internal or misspelt) else ""
-            raise TopologyException(f"{where} writes column {name!r}, but the columns are {there}{hint}")
-    for place, given in (("key", sink.key), ("value", form)):
-        if isinstance(given, OneColumn):
-            _check_type(rows[given.only_column(place)], given, place, where)
-    for given, names in ((sink.key, key), (form, without_kafka(rows).names)):
-        if isinstance(given, Format) and given.column_check == "all":
-            _check_writable(rows, names, given, where, key if given is form else ())
-    if isinstance(sink.key, str) and plain_format(rows[sink.key]) is None:
-        kind = rows[sink.key].dataType.simpleString()
-        raise TopologyException(
-            f"{where} writes column {sink.key!r} ({kind}) as the message key, which takes string, int, bigint or "
-            f'binary; cast it first: withColumn("{sink.key}", F.col("{sink.key}").cast("string"))'
-        )
-    headers = sink.headers
-    if headers is not None:
-        _check_headers(headers, rows, where)
-    elif raw and not sink.internal and "headers" in rows.names and rows["headers"].dataType == HEADERS:
-        # Through a repartition topic they travel as a column.
-        headers = "headers"
-    written = [field for field in without_kafka(rows) if field.name != sink.headers]
-    columns = StructType(written if one is None else [rows[one]])
-    if not isinstance(form, OneColumn):
-        if one is not None:
-            _check_rows_column(rows[one], where)
-        if not sink.internal:
-            _check_values(columns, form, where)
-    return SinkPlan(form, columns, key, headers)
-
-
-def _check_headers(name: str, rows: StructType, where: str) -> None:
-    if name not in rows.names:
-        raise TopologyException(f"{where} writes the headers {name!r}, but the columns are {', '.join(rows.names)}")
-    if rows[name].dataType.simpleString() != HEADERS.simpleString():
-        raise TopologyException(
-            f"{where} writes column {name!r} ({rows[name].dataType.simpleString()}) as the message headers, which are "
-            f'{HEADERS.simpleString()}: make it by F.array(F.struct(F.lit("source").alias("key"), '
-            'F.lit("web").cast("binary").alias("value")))'
-        )
-
-
 def without_kafka(rows: StructType) -> StructType:
     """Leave out the struct of Kafka's own columns, which is for the steps and not for what is written or kept of rows.
 
@@ -426,11 +338,6 @@ def without_kafka(rows: StructType) -> StructType:
     """
     kafka = StructType(KAFKA_FIELDS)
     return StructType([field for field in rows if not (field.name == "kafka" and field.dataType == kafka)])
-
-
-def _as_it_is(value: StructField) -> OneColumn:
-    """Return the format of a stream without formats: as in Spark's Kafka sink the value is bytes, or remade as text."""
-    return String() if isinstance(value.dataType, StringType) else Raw()
 
 
 def unlike(first: StructType, second: StructType, *, in_order: bool) -> str | None:
@@ -448,80 +355,6 @@ def unlike(first: StructType, second: StructType, *, in_order: bool) -> str | No
     return None
 
 
-def plain_format(column: StructField) -> OneColumn | None:
-    """Return the format that a column's values have as a message key; None if its type has none."""
-    fitting = (form for form in _KEYS if isinstance(column.dataType, type(_SPARK_TYPES[form])))
-    return next((form(column.name) for form in fitting), None)
-
-
-def _check_type(column: StructField, form: OneColumn, place: str, where: str) -> None:
-    """Refuse a column of another type than the format's: its bytes would be another format's."""
-    wanted = _SPARK_TYPES[type(form)]
-    # Not by equality: text of any collation is text.
-    if isinstance(column.dataType, type(wanted)):
-        return
-    name, kind, text = column.name, column.dataType.simpleString(), wanted.simpleString()
-    fitting = [
-        other for other, its in _SPARK_TYPES.items() if isinstance(column.dataType, type(its)) and other is not Uuid
-    ]
-    remedy = "".join(f", or write it as it is, {place}={format_text(other(name))}" for other in fitting)
-    raise TopologyException(
-        f"{where} writes column {name!r} ({kind}) as {place}={format_text(form)}, which takes {text}; "
-        f'cast it first: withColumn("{name}", F.col("{name}").cast("{text}")){remedy}'
-    )
-
-
-def _check_writable(rows: StructType, names: Sequence[str], form: Format, where: str, key: Sequence[str]) -> None:
-    """Refuse columns that a schema does not take, or that leave out what it wants."""
-    try:
-        schema = arrow_schema(StructType([rows[name] for name in names]))
-        columns_to_format(_no_rows(schema), form)
-    except SerializationException as error:
-        outside = [name for name in key if name in names and repr(name) in str(error)]
-        hint = f". {key_outside(outside[0])}" if outside else ""
-        raise TopologyException(f"{where}: {error}{hint}") from error
-
-
-def _check_values(columns: StructType, form: Format, where: str) -> None:
-    """Refuse columns whose values a format cannot hold."""
-    for field in columns:
-        reason = lost_in_arrow(field)
-        if reason is None and form.column_check == "each":
-            try:
-                columns_to_format(_no_rows(arrow_schema(StructType([field]))), form)
-            except (SerializationException, pa.ArrowException) as error:
-                reason = str(error)
-        if reason is not None:
-            raise TopologyException(
-                f"{where} writes column {field.name!r} ({field.dataType.simpleString()}), which "
-                f"{type(form).__name__}() cannot hold: {reason}. Write it as text, "
-                f'withColumn("{field.name}", {_as_plain(field)}), or drop() it'
-            )
-
-
-def _check_rows_column(column: StructField, where: str) -> None:
-    name, kind = column.name, column.dataType
-    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
-        raise TopologyException(
-            f"{where} writes the rows in column {name!r} as Arrow(column={name!r}), which takes an array of structs; "
-            f"it is {kind.simpleString()}. Arrow() writes the columns as they are"
-        )
-
-
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-
-
-def _sink_key(sink: Sink) -> tuple[str, ...]:
-    if sink.key is None:
-        return ()
-    if isinstance(sink.key, tuple):
-        return sink.key
-    if isinstance(sink.key, str):
-        return (sink.key,)
-    return sink.key.known_columns("key")
-
-
 def check_packable(visible: StructType, where: str, what: str = "go through a repartition topic") -> None:
     """Raise TopologyException for a column whose rows cannot be packed, as they are on their way or in a table."""
     for field in visible:
@@ -533,7 +366,7 @@ def check_packable(visible: StructType, where: str, what: str = "go through a re
         except SerializationException as error:
             raise TopologyException(
                 f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot {what}: {error}. Make "
-                f'it withColumn("{field.name}", {_as_plain(field)}) before this step, or select() the columns that it '
+                f'it withColumn("{field.name}", {as_plain(field)}) before this step, or select() the columns that it '
                 "needs"
             ) from error
 

@@ -28,7 +28,7 @@ def with_branches(record: Record) -> Record:
         # What follows a node is written behind it, so everything that this one refers to has been made by now.
         made[id(node)] = at = written.add(_following(node, made))
         # Of what a processor returns, no column is known to decide the partition.
-        if id(node) in branching and isinstance(at, EmittingNode) and at.located is not None:
+        if node in branching and isinstance(at, EmittingNode) and at.located is not None:
             words = (*at.step.by, "shared")
             made[id(node)] = written.add(
                 RepartitionNode(

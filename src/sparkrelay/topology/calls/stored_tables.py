@@ -111,9 +111,9 @@ def stored_table(record: Record, node: Node) -> tuple[StoredTable | None, StepNo
     # Behind steps, an answer to a foreign key could not be compared with the row that it is for.
     if not isinstance(at, AggregationNode) or not holds_rows(at) or at.answers is not None:
         return None, steps[0]
-    if id(node) not in record.stored:
-        record.stored[id(node)] = _behind(record, at, [one.step for one in reversed(steps) if one.step is not None])
-    return record.stored[id(node)], None
+    if node not in record.stored:
+        record.stored[node] = _behind(record, at, [one.step for one in reversed(steps) if one.step is not None])
+    return record.stored[node], None
 
 
 def _behind(record: Record, table: AggregationNode, steps: list[Step]) -> AggregationNode:

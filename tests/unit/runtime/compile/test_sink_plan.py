@@ -16,7 +16,8 @@ from pyspark.sql.types import (
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Arrow, Boolean, Double, Integer, Json, Long, Raw, String
-from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, check_packable, plan_sink
+from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, check_packable
+from sparkrelay.runtime.compile.sink_plan import plan_sink
 from sparkrelay.topology import StreamsBuilder
 
 TYPES = {
