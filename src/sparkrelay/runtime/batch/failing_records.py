@@ -2,9 +2,9 @@
 
 A failed Spark job reports the exception, but not the record, because user code is not wrapped. So the batch is halved
 until one record is left; batches that pass meanwhile are committed. This takes about 2 log2(n) jobs. If several tasks
-have one record each, they run one by one. A record that fails twice alone is left out, or once if another one was left
-out for the same exception; then the batches double again. A batch that fails even without the record ends the instance:
-it would fail forever.
+have one record each, they run one by one. A record that fails twice alone is left out, or once if the same search has left
+another one out for the same exception; then the batches double again. A batch that fails even without the record ends
+the instance: it would fail forever.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class FailingRecords:
         self._one_by_one = False
         #: A record that failed alone once.
         self._suspect: tuple[TopicPartition, int] | None = None
-        #: Exceptions for which records were left out.
+        #: Exceptions for which this search has left records out. The next search runs a record twice again: an outage
+        #: of a service that a step calls may raise the same exception as a record that the service refuses.
         self._known: set[str] = set()
 
     @classmethod
@@ -136,7 +137,11 @@ class FailingRecords:
         self._within = max(0, self._within - most)
         # A batch below the limit took all input.
         ended = not self._within and (most < self._records or self._records * 2 >= self._most)
-        self._records = None if ended else max(1, self._within // 2) if self._within else self._records * 2
+        if ended:
+            self._records = None
+            self._known.clear()
+        else:
+            self._records = max(1, self._within // 2) if self._within else self._records * 2
 
     def _meant(self, error: Exception) -> bool:
         if isinstance(error, UserCodeFailed):

@@ -138,3 +138,18 @@ def test_what_fails_without_the_record_as_well_ends_the_instance(error):
     ) as raised:
         fail()
     assert raised.value.__cause__ is error
+
+
+def test_a_later_search_runs_a_record_again_before_it_is_left_out():
+    made = tasks(1)
+    ((id_, task),) = made.items()
+    partition = TopicPartition("in0", 0)
+    first = Run(made, {partition: 8}, {(partition, 3)}, 8)
+    assert first.left_out == {(partition, 3)}
+    while first.search.searching:
+        first.search.passed([task], {id_: 0})
+    # A service that the step calls is away for a moment, and raises the same.
+    task.batch_begun(task.next_ranges(dict(task.position.offsets), {partition: 9}, 8, 0.0, 0))
+    task.batch_aborted()
+    assert first.search.failed(RAISED, [task], resident=False)
+    assert not task.attempt.left_out
