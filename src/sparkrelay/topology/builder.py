@@ -96,8 +96,8 @@ class StreamsBuilder:
     ) -> KTable:
         """Read a topic as a table: the newest row of each key, as ``StreamsBuilder.table`` of Kafka Streams.
 
-        A record without a value deletes its key's row; one without a key is left out. What changes a row to what it
-        was goes no further.
+        A record without a value deletes its key's row; one without a key is skipped. A record that leaves the row
+        unchanged is not passed on.
 
         The newest row is the one that comes last. With ``history`` it is the one with the latest timestamp, and the
         table also knows what was there before it, for so long (KIP-889): a stream that looks into it finds what was

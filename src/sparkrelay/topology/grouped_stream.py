@@ -48,7 +48,7 @@ class GroupedStream(Generic[TableT]):
         table: Callable[[AggregationNode], TableT],
         stream: Callable[[Node], Any] | None = None,
     ) -> None:
-        """Take what is grouped, what makes a KTable of what is kept of it, and a KStream; None of a table's rows."""
+        """Take the grouping, a factory of its KTable, and one of a KStream (None when a table is grouped)."""
         self._record = record
         self._node = node
         self._table = table
@@ -71,13 +71,13 @@ class GroupedStream(Generic[TableT]):
             name: the store's name; its changelog is ``<application.id>-<name>-changelog``. Without it a name is made of
                 the stream's name and the grouping columns.
             logged: False for a store without changelog. Less is written, but what it holds is on one disk only: a task
-                that comes to another process, or whose disk is lost, goes on with an empty store. It has no standbys.
-                The stores of one sub-topology have changelogs all or none.
-            late_to: a topic that gets the rows which are left out because their window is over, as they came here and
-                with their keys, in JSON; of sliding windows, once for each that is over. It takes ``withWatermark``.
-            retention: for how long the rows of windows that are over stay in the store, such as ``"7 days"``: from the
-                window's end on, by the watermark, as ``Materialized.withRetention`` of Kafka Streams. They take no
-                further row. It takes ``withWatermark`` and ``F.window``.
+                that moves to another process, or whose disk is lost, continues with an empty store. It has no standbys.
+                Either all stores of a sub-topology have changelogs, or none has.
+            late_to: a topic for rows that are dropped because their window is closed, unchanged and with their keys, in
+                JSON; for sliding windows, once for each closed window. Needs ``withWatermark``.
+            retention: how long closed windows stay readable in the store, such as ``"7 days"``: from the window's end
+                on, in watermark time, as ``Materialized.withRetention`` of Kafka Streams. They accept no rows. Needs
+                ``withWatermark`` and ``F.window``.
 
         Raises:
             TopologyException: there are no aggregates, or an argument is of the wrong kind.

@@ -1,4 +1,4 @@
-"""KStream and KTable: what a user chains. Every call returns a new object and writes down a node."""
+"""KStream and KTable, the chainable API. Every call returns a new object and records a node."""
 
 # ruff: noqa: N802, N803 - PySpark's names
 
@@ -73,12 +73,11 @@ class _RankedRows(RowSteps):
     def withColumn(self, colName: str, col: Any) -> Any:
         """Add or replace a column, as ``DataFrame.withColumn``.
 
-        With ``F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x")))`` it is the row's place among those
-        of its key, and what must follow is how many rows of each key are kept, ``where("n <= 10")``: then it is a
-        KTable of them, keyed by the window's key and the place. Of rows that are equal in the order the one that came
-        first stands first; of a table, whose rows change, always the same one. Rows whose key is null are left out, as
-        in ``groupBy``. Of a table all rows are kept, in a store of its own, for one of them may have to come in for
-        another that changes or is deleted; they go through a repartition topic.
+        With ``F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x")))`` it is the row's place in its key.
+        A filter on the place must follow, such as ``where("n <= 10")``; the result is a KTable, keyed by the window's
+        key and the place. Rows that are equal in the order keep the order of their arrival; in a table, whose rows
+        change, any fixed order. Rows whose key is null are dropped, as in ``groupBy``. Rankings of a table go through a
+        repartition topic and keep all rows in a store of their own, since a deletion can promote any of them.
 
         With ``F.rank()`` rows that are equal in the order have one place, however many they are. So none has a key of
         its own, and no table can hold them: it is of windows that end, with ``withWatermark`` before it, a column of
@@ -157,15 +156,15 @@ class KStream(_RankedRows):
     def foreach(self, f: Callable[[Any], Any], *, name: str | None = None) -> None:
         """Give each row to a function, as ``DataFrame.foreach``, in a Python worker; it takes a ``Row``.
 
-        At least once: rows are given before their micro-batch is committed, and once more where it runs again, after a
-        failure or a kill. Records without a value are left out.
+        At least once: rows are passed before their micro-batch is committed, and again if it is repeated after a
+        failure or a kill. Records without a value are skipped.
 
         Args:
-            f: what it returns is not looked at; what it raises fails the micro-batch, as a UDF's error does.
+            f: its return value is ignored; an exception fails the micro-batch, like that of a UDF.
             name: its name in ``describe()``.
 
         Raises:
-            TopologyException: it is no function.
+            TopologyException: it is not a function.
         """
         call_site = find_call_site()
         if not callable(f):
@@ -176,22 +175,22 @@ class KStream(_RankedRows):
     def foreachBatch(self, func: Callable[[Any, BatchId], Any], *, name: str | None = None) -> None:
         """Give the rows of each micro-batch to a function on the driver, as ``DataStreamWriter.foreachBatch``.
 
-        It is called once a task and micro-batch, ``func(df, batch_id)``, before the micro-batch is committed, one task
-        after the other. ``df`` has the task's rows of it in an order that stays the same, and may be read as often as
-        wanted until ``func`` returns. Without rows it is not called. Records without a value are left out.
+        It is called once for each task with rows, ``func(df, batch_id)``, before the micro-batch is committed, one task
+        after the other. ``df`` has the task's rows in a fixed order, and can be read repeatedly until ``func`` returns.
+        Records without a value are skipped.
 
         ``batch_id`` is an ``int`` with ``.task`` and ``.txn_app_id`` (:class:`~sparkrelay.BatchId`). After a failure or
-        a kill it is called again, wherever the task is then: with the same rows for the same task and number, always.
-        So a sink that knows a number again, or takes the same rows for one row, has everything exactly once; others
-        have it at least once. That holds as long as the steps before it give the same rows for the same records, and
-        the records are still in the topic: docs/how-to/write-elsewhere.md.
+        a kill the function is called again, wherever the task is by then, always with the same rows for the same task
+        and number. So a sink that recognizes a repeated number, or whose writes are idempotent, gets every row exactly
+        once; others at least once. This holds if the steps before it are deterministic and the records are still in
+        the topic: docs/how-to/write-elsewhere.md.
 
         Args:
-            func: what it returns is not looked at; what it raises fails the micro-batch, as a UDF's error does.
+            func: its return value is ignored; an exception fails the micro-batch, like that of a UDF.
             name: its name in ``describe()`` and in ``txn_app_id``.
 
         Raises:
-            TopologyException: it is no function.
+            TopologyException: it is not a function.
         """
         call_site = find_call_site()
         if not callable(func):
@@ -220,7 +219,7 @@ class KStream(_RankedRows):
     def union(self, other: KStream) -> KStream:
         """Put the rows of two streams together; the same as :meth:`unionByName`.
 
-        PySpark's goes by the position of columns. Where that would be something else it is refused.
+        PySpark matches columns by position. Where that would give a different result, it is refused.
         """
         return self._union("union", other, find_call_site())
 
@@ -289,12 +288,11 @@ class KStream(_RankedRows):
     def dropDuplicatesWithinWatermark(
         self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
     ) -> KStream:
-        """Let the first row of each key go on and drop those that follow within the delay of ``withWatermark``.
+        """Keep the first row of each key and drop those that follow within the delay of ``withWatermark``.
 
-        As ``DataFrame.dropDuplicatesWithinWatermark``: a row is remembered until the watermark has passed its event
-        time and the delay, so that of rows of one key whose times are no further apart than that only one goes on.
-        Rows that are late for the watermark are dropped; rows without an event time go on, for nothing says when they
-        could be forgotten. Else as :meth:`dropDuplicates`.
+        As ``DataFrame.dropDuplicatesWithinWatermark``: a key is remembered until the watermark has passed its row's
+        event time plus the delay, so of several rows of a key within the delay only one is kept. Late rows are dropped;
+        rows without an event time are kept, since they could never be forgotten. See also :meth:`dropDuplicates`.
 
         Args:
             subset: names of the columns that make the key.
@@ -343,22 +341,20 @@ class KStream(_RankedRows):
     ) -> KStream:
         """Join with another stream, with a table, or with a DataFrame.
 
-        **A stream.** Rows go together whose columns ``on`` are equal and whose event times are at most ``within``
-        apart, as in PySpark's join of two streams with such a condition; both have a ``withWatermark`` before it. A row
-        that finds none goes out alone, where ``how`` says so, once the watermark has passed all that it could go with.
-        The result has the columns ``on``, then the left stream's others, then the right one's; its timestamp is the
-        later one of both (``KStream.join`` of Kafka Streams).
+        **A stream.** Rows match if their columns ``on`` are equal and their event times are at most ``within`` apart,
+        as in PySpark's join of two streams with such a condition. Both need a ``withWatermark`` before the join. An
+        unmatched row is emitted, if ``how`` asks for it, once the watermark has passed all possible matches. The result
+        has the columns ``on``, then the left stream's others, then the right one's; its timestamp is the later of both
+        (``KStream.join`` of Kafka Streams).
 
-        **A table.** Each row gets what a table holds for its key just then (``KStream.join(KTable)``). It meets the
-        table as it is at the row's place in time among the rows of the micro-batch; a global table, as it has been read
-        by then; and a table with a history as it was at the row's own time, which is that of a ``withWatermark`` before
-        the join, or the record's timestamp (KIP-889). A change of the table alone makes no row. The result has the
-        stream's columns, then the table's without its key.
+        **A table.** Each row looks up its key in the table (``KStream.join(KTable)``): as of the row's place in time in
+        the micro-batch; in a global table, as of now; in a table with a history, as of the row's own time, which is
+        that of a ``withWatermark`` before the join, or the record's timestamp (KIP-889). Table updates alone emit
+        nothing. The result has the stream's columns, then the table's without its key.
 
-        **A DataFrame.** Each row gets what the DataFrame has for it, as in PySpark's join of a stream with a static
-        DataFrame: it is evaluated anew for each micro-batch, and sent to wherever rows are (a broadcast join), so it
-        should be small. With ``refresh`` it is collected instead, 64 MiB at most, and micro-batches join with what was
-        collected until that is so old.
+        **A DataFrame.** Each row is joined with the DataFrame, as in PySpark's join of a stream with a static
+        DataFrame. It is evaluated for each micro-batch and broadcast, so it should be small. With ``refresh`` it is
+        collected instead, up to 64 MiB, and reused until it is that old.
 
         Args:
             other: a KStream; or a KTable, of ``builder.table`` or ``to_table()``; or a GlobalKTable, or a DataFrame.
@@ -508,28 +504,27 @@ class KTable(_RankedRows):
     def join(self, other: Any, on: Any = None, how: str = "inner") -> KTable:
         """Join with another table, as ``KTable.join`` of Kafka Streams.
 
-        **By the key of both.** One row of each key. It follows both: where either changes, the joined row does, and
-        where a row is no more, it is deleted (``inner``: when either side's goes; ``left`` and ``right``: when that
-        side's does, and the other one's columns are null while it has no row; ``full``: when both are gone). The result
-        has the key's columns, then the left table's others, then the right one's; its timestamp is the later one of
-        both rows.
+        **By key.** One row for each key, updated when either side changes, and deleted when a side's row disappears
+        (``inner``: either side's; ``left`` and ``right``: that side's, while columns of a missing other row are null;
+        ``full``: both). The result has the key's columns, then the left table's others, then the right one's; its
+        timestamp is the later of both rows.
 
-        Both are keyed by the same columns, and their topics have equally many partitions: a table stays where it is.
-        What is joined keeps nothing of its own: its rows are found in the stores of both tables.
+        Both tables must have the same key columns, and their topics the same number of partitions. The join has no
+        store of its own: its rows are found in the stores of both tables.
 
-        **By a foreign key** (KIP-213). Where ``on`` is the right table's key and names columns of the left one, each
-        row of the left table gets the right one's row that it names, and keeps its own key; ``inner`` or ``left``. When
-        a right row changes, all rows that name it do. The left table's changes and the answers to them go through a
-        repartition topic each, so the tables' topics may have other partition counts; what is joined is stored.
+        **By a foreign key** (KIP-213). If ``on`` is the right table's key and columns of the left one, each left row
+        is joined with the right row that it references, and keeps its own key; ``inner`` or ``left``. When a right row
+        changes, all rows that reference it do. The left table's changes and the answers go through a repartition topic
+        each, so the tables' topics may have different partition counts; the result is stored.
 
         Args:
-            other: a KTable of the same builder. Steps before the join may stand behind ``table()`` and ``to_table()``:
-                then the table is kept as it is behind them.
-            on: names of the columns that both are keyed by, or that the right one is and the left one has.
-            how: ``"inner"``, ``"left"``, ``"right"`` or ``"full"``, or another of PySpark's words for one of them.
+            other: a KTable of the same builder. Steps may follow ``table()`` or ``to_table()`` before the join: the
+                stored table is that of their results.
+            on: names of the key columns of both tables; or of the right one, as columns of the left one.
+            how: ``"inner"``, ``"left"``, ``"right"`` or ``"full"``, or PySpark's synonyms.
 
         Raises:
-            TopologyException: an argument is of the wrong kind, or the tables are not keyed so.
+            TopologyException: an argument has the wrong type, or the tables have other keys.
         """
         call_site = find_call_site()
         if not isinstance(other, KTable) or other._record is not self._record:
@@ -545,12 +540,12 @@ class KTable(_RankedRows):
         return KTable(self._record, node, Lineage.of_repartition(key))
 
     def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream[KTable]:
-        """Group the table's rows, as ``KTable.groupBy`` of Kafka Streams: what it makes is always of its rows of now.
+        """Group the table's rows, as ``KTable.groupBy`` of Kafka Streams: results always reflect its current rows.
 
-        When a row changes or is deleted, what it was is taken out of its old group, and what it is goes into its new
-        one. So only aggregates that can take out what they took in are there: count, sum, avg, the variances and
-        correlations, what is DISTINCT, collect_set, mode, median and the percentiles. A group whose last row is taken
-        out is deleted. The rows go through a repartition topic.
+        When a row changes or is deleted, its old version is subtracted from its old group, and the new one is added to
+        its new group. So only aggregates that can subtract are available: count, sum, avg, the variances and
+        correlations, DISTINCT ones, collect_set, mode, median and the percentiles. An empty group is deleted. The rows
+        go through a repartition topic.
 
         Args:
             cols: names, Columns, or a list of them.

@@ -228,8 +228,8 @@ def _check_lookups(ways: Iterable[Way], keepers: Mapping[AggregationNode, Way]) 
             if own:
                 raise TopologyException(
                     f"{node.call_site}: {node.text}: the stream and the table of {node.table.call_site} are read from "
-                    "the same topic, and rows of one time have no order among the two; put a repartition(...) before "
-                    "the table"
+                    "the same topic, and rows with equal timestamps have no defined order between the two; put a "
+                    "repartition(...) before the table"
                 )
 
 

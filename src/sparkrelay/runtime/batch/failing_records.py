@@ -2,9 +2,9 @@
 
 A failed Spark job reports the exception, but not the record, because user code is not wrapped. So the batch is halved
 until one record is left; batches that pass meanwhile are committed. This takes about 2 log2(n) jobs. If several tasks
-have one record each, they run one by one. A record that fails twice alone is left out, or once if the same search has left
-another one out for the same exception; then the batches double again. A batch that fails even without the record ends
-the instance: it would fail forever.
+have one record each, they run one by one. A record that fails twice alone is left out, or once if the same search has
+left another one out for the same exception; then the batches double again. A batch that fails even without the record
+ends the instance: it would fail forever.
 """
 
 from __future__ import annotations

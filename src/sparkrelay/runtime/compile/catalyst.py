@@ -71,7 +71,7 @@ class _Remembered(Generic[_T]):
 
 
 class Node:
-    """A node of a plan, or an expression, that remembers what it has said: each word takes several calls to the JVM."""
+    """A plan node or expression that caches its properties: reading one takes several JVM calls."""
 
     def __init__(self, java: Any, kind: str | None = None) -> None:
         self.java = java

@@ -44,7 +44,7 @@ class Deletions:
         return set(leg.sink.key) <= self._message_key(leg.source, raw=leg.passes_kafka_columns)
 
     def keyed(self, leg: Leg, rows: DataFrame, source: DataFrame) -> DataFrame:
-        """Return the rows that a leg writes, of which those that delete have no key but what theirs is made into.
+        """Return the rows that a leg writes; in deletions, key columns not derived from the message key are null.
 
         Args:
             leg: the leg.

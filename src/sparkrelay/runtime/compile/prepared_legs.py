@@ -104,10 +104,10 @@ class PreparedLegs:
         return frozenset(plan.leg.subtopology for plan in self._plans.values())
 
     def _may_speak(self) -> dict[Any, list[str]]:
-        """Return, for each input topic, the legs that may speak for what is skipped of it: the first that runs does.
+        """Return, for each input topic, the legs that may report its skipped records: the first one that runs does.
 
-        One that always lets something through is alone. Whether those do that are built anew for each micro-batch is
-        seen then: a leg through which nothing gets at this hour is not passed over for good.
+        A leg that always passes rows is enough. Legs that are rebuilt for each micro-batch are checked then: one that
+        passes no rows right now is not excluded permanently.
         """
         found: dict[Any, list[PreparedLeg]] = {}
         for plan in sorted(self._plans.values(), key=lambda plan: plan.rebuild is not None):

@@ -121,8 +121,8 @@ def _check_grace(grace: Any, table: AggregationNode, call_site: CallSite) -> Non
     if table.history is None:
         what = "a global table has none" if table.is_global else 'give it one, table(..., history="1 hour")'
         raise TopologyException(
-            f"{call_site}: grace={grace!r} of join() has rows wait for those of the table that come late, and only a "
-            f"table with a history knows which of them was there at a row's time (KIP-923): {what}"
+            f"{call_site}: grace={grace!r} of join() delays rows for late table rows, which needs a table with a "
+            f"history: only that knows the version of a row's time (KIP-923): {what}"
         )
 
 

@@ -27,9 +27,9 @@ def join_tables(  # noqa: PLR0917 - as they are written
     how: Any,
     call_site: CallSite,
 ) -> StoredTable:
-    """Write down a join of two tables: by the key of both, or by that of the right one, a foreign key of the left one.
+    """Record a join of two tables: by their common key, or by the right one's, a foreign key of the left one.
 
-    Of those of one key rows are where their keys say: none of them is repartitioned.
+    Tables with the same key are already co-partitioned, so neither is repartitioned.
 
     Args:
         record: of the builder.
