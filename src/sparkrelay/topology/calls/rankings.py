@@ -143,8 +143,8 @@ def _checked(window: WindowColumns, text: str, call_site: CallSite) -> WindowCol
         )
     if not window.partition or not window.order:
         raise TopologyException(
-            f"{call_site}: {text}: the window needs partitionBy(...) for the key, and orderBy(...) for the order of its "
-            "rows"
+            f"{call_site}: {text}: the window needs partitionBy(...) for the key, and orderBy(...) for the order of "
+            "its rows"
         )
     if None in window.partition or any(order is None for order in window.order):
         raise TopologyException(
