@@ -1,4 +1,4 @@
-"""Which plans only take some of the rows and columns that a step of ours makes, so that the next step can as well."""
+"""Plans that only select rows and columns of a step of ours, which the next step can do itself."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.compile.catalyst import Node
 
-#: Of each condition its alternatives: a column, and whether it is to be true, or only not null.
+#: The alternatives of each condition: a column, and whether it must be true, or only not null.
 Conditions = tuple[tuple[tuple[str, bool], ...], ...]
 
 
 class Picked(NamedTuple):
-    """What a plan takes of the rows that a step of ours makes.
+    """A selection of the rows of a step of ours.
 
     Attributes:
-        of: Catalyst's number of those rows' first column, by which they are known.
+        of: Catalyst's number of the rows' first column, which identifies them.
         columns: name in the plan -> name in the rows; None: the column is null.
-        conditions: a row is taken if of each of them something is so: a column (by its name in the rows) is not null,
-            or, where the flag is True, it is true.
+        conditions: a row is selected if each of them has an alternative that holds: a column (by its name in the rows)
+            is not null, or with the flag it is true.
     """
 
     of: int
@@ -32,12 +32,12 @@ class Picked(NamedTuple):
     conditions: Conditions
 
 
-#: Catalyst's number of a column -> its name in the rows; None: it is null. Computed ones are left out.
+#: Catalyst's number of a column -> its name in the rows; None: it is null. Without computed columns.
 _Known = dict[int, str | None]
 
 
 def picked_rows(plan: DataFrame) -> Picked | None:
-    """Return what ``plan`` takes of the rows of a step of ours if it computes nothing, or None."""
+    """Return the selection that ``plan`` makes of a step's rows; None if it computes anything."""
     node = analyzed(plan)
     above = []
     while node.kind in {"Filter", "Project"}:
@@ -47,7 +47,7 @@ def picked_rows(plan: DataFrame) -> Picked | None:
         return None
     shown = node.output
     if len({name for _, name in shown}) < len(shown):
-        # Of two columns with one name, the name does not say which.
+        # The names are ambiguous.
         return None
     of, known, conditions = shown[0].number, _Known(shown), Conditions()
     for node in reversed(above):
@@ -65,7 +65,7 @@ def picked_rows(plan: DataFrame) -> Picked | None:
 
 
 def _source(number: int, alias: Node | None, known: _Known) -> Iterator[str | None]:
-    """Yield what column of the rows, or null, a column of a projection is; nothing if it is computed."""
+    """Yield the column of the rows, or None for null, that a projection's column is; nothing if it is computed."""
     expression = None if alias is None else alias.children[0]
     if expression is None or expression.kind == "AttributeReference":
         read = number if expression is None else expression.number
@@ -79,7 +79,7 @@ def _source(number: int, alias: Node | None, known: _Known) -> Iterator[str | No
 
 
 def _conditions(expression: Node, known: _Known) -> Conditions | None:
-    """Return a filter's condition as the alternatives of each of its parts; None: it is another one."""
+    """Return a filter's condition as alternatives of each of its parts; None if it has another form."""
     match expression.kind:
         case "AttributeReference":
             return _condition(expression, known, is_true=True)
@@ -97,7 +97,7 @@ def _conditions(expression: Node, known: _Known) -> Conditions | None:
 
 
 def _condition(attribute: Node, known: _Known, *, is_true: bool) -> Conditions | None:
-    """Return that a column is true, or not null; null is neither. None: the column is computed."""
+    """Return the condition that a column is true, or not null; None if the column is computed."""
     if attribute.number not in known:
         return None
     name = known[attribute.number]

@@ -1,4 +1,4 @@
-"""What steps of a leg need to know that write its rows to a topic, or stand right in front of that."""
+"""Specs of a leg's last steps: those that write its rows to a topic, and those just before."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def publish_spec(
     config: StreamsConfig,
     step: Mapping[str, Any],
 ) -> PublishSpec:
-    """Return the last step of a leg.
+    """Return the spec of a leg's last step.
 
     Args:
         leg: the leg.
-        columns: at its end, the visible ones.
-        output: those of them that go on; the key may be of the others.
-        names: Kafka's names of the topology's topics.
-        legs: of the topology.
+        columns: visible columns at its end.
+        output: the columns that are written; the key may use others.
+        names: Kafka's names of topics.
+        legs: all legs of the topology.
         config: the instance's settings.
-        step: what every step knows, and how this one writes.
+        step: fields of ``StepSpec``, and of steps that write.
 
     Raises:
-        TopologyException: a column cannot go where the leg's rows do.
+        TopologyException: a column cannot be written there.
     """
     sink = leg.sink
     topic: str | None = None
@@ -90,7 +90,7 @@ def publish_spec(
 
 
 def _event_time(sink: Sink, columns: StructType, legs: Sequence[Leg]) -> str | None:
-    """Return which of the columns has the event times that are gone by behind a repartition topic; None: none has."""
+    """Return the event time column that steps downstream of a repartition topic use, or None."""
     wanted = shipped_event_times(legs).get(sink.topic)
     if wanted == TIMESTAMP:
         return hidden_columns.TIMESTAMP
@@ -101,12 +101,11 @@ def _event_time(sink: Sink, columns: StructType, legs: Sequence[Leg]) -> str | N
 def _best(
     sink: Sink, columns: StructType, legs: Sequence[Leg], event_time: str | None, ahead_ms: int
 ) -> BestRows | None:
-    """Return what leaves rows out that are thrown away behind a repartition topic, which keeps the first of each key.
+    """Return the filter of rows that cannot be among the first of their key downstream of a repartition topic.
 
-    Not where a watermark goes by another clock than the topic's: a row might be late there that has beaten another
-    which is not.
+    None if the watermark there does not use the topic's event times: a late row might have displaced one that is not.
     """
-    # Further ways out of the table go on from its store, and read nothing of the topic.
+    # Other legs of the table continue from its store, and do not read the topic.
     readers = [
         leg
         for leg in legs
@@ -119,7 +118,7 @@ def _best(
         return None
     names = [path[0] for key in table.keys if (path := column_path(key)) is not None]
     by = tuple(name for name in names if name != table.ranking.number)
-    # Other steps might leave rows out of a key that have beaten others of it.
+    # Other steps might drop rows that displaced others of their key.
     harmless = {f"{quoted((name,))} is not null" for name in by}
     for step in readers[0].before:
         if isinstance(step, Lookup) or not (step.kind == "withWatermark" or _condition(step) in harmless):
@@ -132,41 +131,41 @@ def _best(
 
 
 def _condition(step: Step) -> str | None:
-    """Return the text of a ``where``; None for a Column, and other steps."""
+    """Return the text of a ``where``; None for Columns and other steps."""
     condition = step.args[0] if step.kind == "where" else None
     return condition if isinstance(condition, str) else None
 
 
 def shared_changelog(leg: Leg, names: TopicNames) -> str | None:
-    """Return Kafka's name of the changelog that a leg has written to, and other legs go on with behind it."""
+    """Return Kafka's name of the changelog that several legs write in turn, or None."""
     return None if leg.join is None else names.changelog(leg.join.store)
 
 
 def changes_spec(
     store: str, rows: StructType, contents: str, step: Mapping[str, Any]
 ) -> tuple[ChangesRunner, StructType]:
-    """Return the step that goes on from the changes of a store, and its output.
+    """Return the runner that continues from the changes of a store, and its output columns.
 
     Args:
         store: the store.
-        rows: the columns that it holds.
-        contents: the same in words.
-        step: what every step knows.
+        rows: its columns.
+        contents: its contents in words.
+        step: fields of ``StepSpec``.
     """
     output = StructType([*rows, *hidden_fields(CHANGES)])
     return ChangesRunner(**step, store=store, contents=contents, output=arrow_schema(output)), output
 
 
 def settle_spec(leg: Leg, columns: StructType, step: Mapping[str, Any]) -> tuple[FilteredTableRunner, StructType]:
-    """Return the step that makes new rows and deletions of a table's changes, and its output.
+    """Return the runner that turns a table's changes into rows and tombstones, and its output columns.
 
     Args:
         leg: the leg.
-        columns: behind the table's steps, the visible ones.
-        step: what every step knows.
+        columns: visible columns after the table's steps.
+        step: fields of ``StepSpec``.
 
     Raises:
-        TopologyException: a column cannot go where the leg's rows do.
+        TopologyException: a column cannot be written there.
     """
     output = StructType([*columns, *hidden_fields(SETTLED)])
     keys: tuple[str, ...] = ()
@@ -176,13 +175,13 @@ def settle_spec(leg: Leg, columns: StructType, step: Mapping[str, Any]) -> tuple
 
 
 def late_spec(leg: Leg, rows: DataFrame, store: str, step: Mapping[str, Any]) -> tuple[LateRunner, StructType]:
-    """Return the step that lets rows through which are late for a store's windows, and its output.
+    """Return the runner that emits late rows of a store's windows, and its output columns.
 
     Args:
         leg: the leg.
-        rows: in front of it.
+        rows: its input.
         store: the store.
-        step: what every step knows.
+        step: fields of ``StepSpec``.
     """
     output = StructType([*visible(rows), *hidden_fields(carried_columns(leg))])
     return LateRunner(**step, store=store, output=arrow_schema(output)), output

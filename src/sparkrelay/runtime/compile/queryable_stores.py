@@ -1,4 +1,4 @@
-"""The stores of a pipeline whose rows can be looked at, and why others cannot."""
+"""The stores of a pipeline that can be queried, and why others cannot."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
 
 
 class QueryableStores:
-    """What a pipeline's stores hold."""
+    """The stores of a pipeline."""
 
     def __init__(self, topology: Topology, plans: Iterable[PreparedLegs]) -> None:
-        """Take the topology, and its legs as they were prepared: those of tasks, and of global tables."""
+        """Take the topology, and the prepared legs of tasks and of global tables."""
         self._legs = (*topology.legs, *topology.global_tables)
         self._plans = tuple(plans)
         self._global = {leg.store for leg in topology.global_tables}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The stores whose rows can be looked at, in order."""
+        """Names of the stores that can be queried, sorted."""
         return tuple(
             sorted(
                 leg.aggregation.store
                 for leg in self._legs
-                # Else it holds rows of each key, and not their places.
+                # Other rankings store rows without their places.
                 if leg.aggregation is not None
                 and not ((ranking := leg.aggregation.ranking) is not None and (ranking.ties or leg.source.changes))
             )
         )
 
     def is_global(self, name: str) -> bool:
-        """Return whether a store is a global table's, which each process has whole."""
+        """Return whether a store is a global table's, of which each process has a copy."""
         return name in self._global
 
     def spec(self, name: str) -> TableRunner:
-        """Return what the step does that keeps a store.
+        """Return the runner of the step that keeps a store.
 
         Raises:
-            UnknownStateStoreException: there is no such store, or it holds no rows to be looked at.
-            StateStoreNotAvailableException: it is of a global table, and no process keeps it yet.
+            UnknownStateStoreException: the store does not exist, or cannot be queried.
+            StateStoreNotAvailableException: the store is a global table's, and the instance has no process yet.
         """
         for step in (leg.emitting for leg in self._legs if leg.emitting is not None and leg.store == name):
             raise UnknownStateStoreException(

@@ -1,12 +1,12 @@
-"""Plans of resident jobs: which of the user's steps can be in one, and how markers get through them.
+"""Plans of resident jobs: which of the user's steps they can contain, and how markers pass them.
 
-A marker is a row that no step of the user's may see: a filter would drop it, an expression may fail on its nulls. So
-the analysed plan is rewritten between our steps: ``where(condition)`` becomes ``where(marker is not null or
-condition)``, and every computed column becomes ``if(marker is not null, null, column)``. Catalyst evaluates the
-branches of ``if`` one at a time.
+A marker is a row that the user's steps must not see: a filter would drop it, an expression may fail on its nulls. So
+the analyzed plan is rewritten between our steps: ``where(condition)`` becomes ``where(marker is not null or
+condition)``, and every computed column becomes ``if(marker is not null, null, column)``. Catalyst evaluates only one
+branch of ``if``.
 
-Only plans of projections and filters are rewritten. Everything else, Python functions, generators, sliding windows,
-buffers or multiplies rows in a way of its own; such legs run a job for each micro-batch.
+Only projections and filters are rewritten. Everything else (Python functions, generators, sliding windows) buffers or
+multiplies rows; such legs run a job for each micro-batch.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _OURS: Final = frozenset({"MapInArrow"})
 _ROW_WISE: Final = frozenset({"Filter", "Project"})
 _SOURCES: Final = frozenset({"LogicalRDD", "Range"})
-#: The JVM ends an Arrow batch of rows here, and a marker is longer.
+#: The JVM ends an Arrow batch at this size; a marker is longer.
 ARROW_BYTES: Final = 64 << 10
 
 
 def why_not_resident(plan: DataFrame) -> str | None:
-    """Return what keeps a leg's plan from running as a resident job, or None."""
+    """Return why a leg's plan cannot run as a resident job, or None."""
     python = pattern("PYTHON_UDF")
     for node in analyzed(plan).below():
         name = node.kind
@@ -45,18 +45,18 @@ def why_not_resident(plan: DataFrame) -> str | None:
 
 
 def resident_session(frame: DataFrame) -> Any:
-    """Return a session of the JVM's with the settings of the frame's own, and those that markers need."""
+    """Return a JVM session with the settings of the frame's session, and those that markers need."""
     session = frame.sparkSession._jsparkSession.cloneSession()
     session.conf().set("spark.sql.execution.arrow.maxBytesPerBatch", str(ARROW_BYTES))
-    # Or Spark takes legs of one partition each for one partition, in which they run one after the other.
+    # Otherwise Spark merges legs of one partition each into one partition, where they run in sequence.
     session.conf().set("spark.sql.unionOutputPartitioning", "false")
-    # Or what stands twice behind an "or" would be evaluated before it, on markers too.
+    # Otherwise common subexpressions after an "or" are evaluated before it, on markers too.
     session.conf().set("spark.sql.subexpressionElimination.skipForShortcutExpr", "true")
     return session
 
 
 def let_markers_through(rows: DataFrame, session: Any) -> DataFrame:
-    """Return ``rows`` with markers passing the steps between their last step of ours and their end."""
+    """Return ``rows`` with markers passing the user's steps after our last one."""
     plan = _rewritten(analyzed(rows))
     return DataFrame(java("org.apache.spark.sql.classic.Dataset").ofRows(session, plan), rows.sparkSession)
 
@@ -79,7 +79,7 @@ def _rewritten(node: Node) -> Any:
 
 
 def _guarded(alias: Node, is_marker: Any) -> Any:
-    """Return a column of a projection that is not computed for markers."""
+    """Return a projection's column that is not computed for markers."""
     computed = alias.children[0].java
     literal = scala_object("expressions.Literal")
     value = literal.create(None, computed.dataType()) if computed.nullable() else literal.default(computed.dataType())
@@ -88,5 +88,5 @@ def _guarded(alias: Node, is_marker: Any) -> Any:
 
 
 def _new(name: str, *fields: Any) -> Any:
-    """Return a new node or expression; of its class, what stands behind Catalyst's package."""
+    """Return a new node or expression, given its class below Catalyst's package."""
     return java(f"org.apache.spark.sql.catalyst.{name}")(*fields)

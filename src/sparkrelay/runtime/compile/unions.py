@@ -1,4 +1,4 @@
-"""Unions of streams on DataFrames: each stream has a leg of its own, and all of them the same columns."""
+"""Unions of streams on DataFrames: each stream has its own leg, and all have the same columns."""
 
 from __future__ import annotations
 
@@ -16,20 +16,16 @@ if TYPE_CHECKING:
 
 
 class Unions:
-    """The columns of each union, which are those of the first of its streams that was built."""
+    """The columns of each union: those of its first stream that was built."""
 
     def __init__(self) -> None:
         self._columns: dict[int, StructType] = {}
 
     def check(self, step: Step | Lookup, rows: DataFrame) -> None:
-        """Refuse to put streams of other columns together.
-
-        Args:
-            step: the union.
-            rows: of one of its streams.
+        """Check the columns of one stream of a union.
 
         Raises:
-            TopologyException: a name or type is another one, or ``union`` means something else than by name.
+            TopologyException: a name or type differs, or ``union`` by position would differ from one by name.
         """
         columns = visible(rows)
         first = self._columns.setdefault(id(step), columns)
