@@ -1,6 +1,6 @@
-"""What a stateful step takes in and keeps: grouping columns and arguments as plain columns, states, words for them.
+"""Input and state of a stateful step: grouping columns and arguments as plain columns, aggregates, descriptions.
 
-Catalyst evaluates keys and arguments, in a projection before the step; only the aggregate functions are ours.
+Catalyst evaluates keys and arguments in a projection before the step; only the aggregate functions are ours.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from sparkrelay.operators.watermarks import WindowWatermark
     from sparkrelay.topology import Aggregation, Leg
 
-#: Characters of the words for what a store holds.
+#: Longest description of a store's contents, in characters.
 _LONGEST_CONTENTS = 2000
 
 
 def projected(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple[DataFrame, AggregateCalls]:
-    """Return the rows that a stateful step takes in, and what it makes of them.
+    """Return the input of a stateful step, and its aggregates.
 
     Args:
         aggregation: the step.
-        rows: in front of it.
-        hidden: the hidden columns that they carry.
+        rows: the rows before it.
+        hidden: their hidden columns.
 
     Raises:
-        TopologyException: a column does not exist, or cannot be grouped by, aggregated or kept.
+        TopologyException: a column does not exist, or cannot be grouped by, aggregated or stored.
     """
     if aggregation.newest:
         return _newest(aggregation, with_places(aggregation, rows), hidden)
@@ -53,17 +53,17 @@ def projected(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) 
 
 
 def finished(leg: Leg, keeper: Leg, aggregates: AggregateCalls, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:
-    """Return the rows of a stateful step with what is computed of its aggregates.
+    """Return the rows of a stateful step with columns computed from its aggregates.
 
     Args:
-        leg: where they are.
+        leg: the leg of the rows.
         keeper: the leg that keeps the store.
-        aggregates: of the step.
-        rows: what it gives.
+        aggregates: the step's aggregates.
+        rows: the step's output.
         hidden: their hidden columns.
 
     Raises:
-        TopologyException: they are taken back, and would be something else by then.
+        TopologyException: rows are subtracted later, and a column is not deterministic.
     """
     after = aggregates.finish(rows, hidden)
     if leg.filters_table or leg.sends_changes:
@@ -75,15 +75,15 @@ def finished(leg: Leg, keeper: Leg, aggregates: AggregateCalls, rows: DataFrame,
 def held_states(
     aggregation: Aggregation, rows: DataFrame, aggregates: AggregateCalls
 ) -> tuple[list[AggregateSpec], dict[str, str]]:
-    """Return the states that a store keeps of a group, and what each is of, in words, by result column.
+    """Return the stored aggregates of a group, and result column -> their description.
 
     Args:
         aggregation: the step.
-        rows: as :func:`projected` returns them.
-        aggregates: what it makes of them.
+        rows: its input (:func:`projected`).
+        aggregates: its aggregates.
 
     Raises:
-        TopologyException: an aggregate cannot be kept.
+        TopologyException: an aggregate cannot be stored.
     """
     where = str(aggregation.call_site)
     others = aggregates.held.fields[len(aggregation.keys) :]
@@ -97,13 +97,13 @@ def held_states(
         )
         of = ", ".join(argument.dataType.simpleString() for argument in arguments)
         words = f"{'DISTINCT ' if call.distinct else ''}{', '.join(texts[argument.name] for argument in arguments)}"
-        # Other options change what is made of a state, and this one what it is.
+        # This option changes the state; others only the result.
         size = f" in 2^{call.options[0]}" if call.function == "approx_count_distinct" else ""
         held[result.name] = f"{call.function}({words}) of {of}{size}" if arguments else "count(*)"
     if aggregation.newest:
         which = "newest row" if aggregation.ranking is None else held_rows(aggregation.ranking)
         held = {"newest row": f"{which} of {StructType(others).simpleString()}"}
-    # The newest timestamp of a group is kept with its state and becomes the timestamp of what it emits.
+    # A group's newest timestamp is stored with its state and becomes the timestamp of its output.
     states.append(AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()))
     return states, held
 
@@ -117,16 +117,16 @@ def contents(
     logged: bool,
     by: str,
 ) -> str:
-    """Say what a store holds: a pipeline that says something else of it is refused.
+    """Describe a store's contents; a pipeline with another description is rejected.
 
     Args:
-        held: its aggregates, or the columns of its rows, in words.
+        held: descriptions of its aggregates, or of its rows' columns.
         keys: its grouping columns.
-        computed: what they are computed from.
-        watermark: when its windows are over, or None.
-        logged: whether it has a changelog. Stores with and without a watermark, or a changelog, cannot go on with what
-            the other wrote: not all of it is in the changelog.
-        by: what decides in which partition its rows are.
+        computed: column -> expression.
+        watermark: when its windows close, or None.
+        logged: whether it has a changelog. A store with a watermark or a changelog cannot continue from one without,
+            nor the reverse: not all of it is in the changelog.
+        by: what decides the partition of its rows.
     """
     over = "" if watermark is None else f", over with {watermark.window}"
     without = "" if logged else ", without changelog"
@@ -134,9 +134,9 @@ def contents(
 
 
 def key_text(field: StructField, computed: Mapping[str, str]) -> str:
-    """Describe a grouping column: its name and type, and what it is computed from unless it is a column of the source.
+    """Describe a grouping column: name, type, and its expression unless it is a source column.
 
-    Structs that may be null say so: their nulls once had the key of a struct of nulls.
+    Nullable structs are marked: their nulls once had the key of a struct of nulls.
     """
     made = f" = {computed[field.name]}" if field.name in computed else ""
     null = " or null" if isinstance(field.dataType, StructType) and field.nullable else ""
@@ -144,7 +144,7 @@ def key_text(field: StructField, computed: Mapping[str, str]) -> str:
 
 
 def brief(text: str) -> str:
-    """Return a text that fits into the state's small records: a very long one ends with a digest of it all."""
+    """Return a text that fits into the state's small records: a very long one is cut and gets a digest."""
     if len(text) <= _LONGEST_CONTENTS:
         return text
     return f"{text[:_LONGEST_CONTENTS]}... (sha256 {hashlib.sha256(text.encode()).hexdigest()})"
@@ -154,10 +154,10 @@ def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -
     where = str(aggregation.call_site)
     keys: list[Column] = [as_column(key) for key in aggregation.keys]
     check_sessions(aggregation, rows)
-    # Spark checks the aggregates' types for us, on a plan that never runs.
+    # Spark checks the aggregates' types, on a plan that never runs.
     grouped = checked(where, lambda: rows.groupBy(*aggregation.keys).agg(*_columns(aggregation)))
     check_groupable(StructType(grouped.schema.fields[: len(aggregation.keys)]), where)
-    # Without an alias, some expressions have another name in select() than in groupBy(): d, and CAST(d AS INT).
+    # Some expressions without an alias are named differently by select() and groupBy(): d, and CAST(d AS INT).
     selected = checked(where, lambda: rows.select(*keys)).columns
     keys = [
         key if name == wanted else key.alias(wanted)
@@ -190,22 +190,22 @@ def _newest(table: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple
 
 
 def _event_times(aggregation: Aggregation, rows: DataFrame) -> list[Column]:
-    """Return the hidden column of rows' event times, where there is a watermark."""
+    """Return the hidden column of event times, if there is a watermark."""
     if aggregation.watermark is None:
         return []
     return [F.unix_millis(event_time(aggregation, rows)).alias(hidden_columns.EVENT_TIME)]
 
 
 def _newest_schema(rows: DataFrame, key: Sequence[str], where: str) -> StructType:
-    """Return the columns of a table of newest rows: its key's first; the others may be null, as of a deleted row.
+    """Return the columns of a table of newest rows, key first; the others are nullable, as in a deleted row.
 
     Raises:
-        TopologyException: a column has a type that cannot be kept.
+        TopologyException: a column has a type that cannot be stored.
     """
     columns = without_kafka(visible(rows))
     for name in key:
         if name not in columns.names:
-            # Spark has found it: in another case, or it is Kafka's own.
+            # Spark resolves it in another case, or it is Kafka's own.
             alike = [other for other in columns.names if other.lower() == name.lower()]
             raise TopologyException(
                 f"{where}: the rows have no column {name!r} to be the key, but {', '.join(alike or columns.names)}; "
@@ -230,19 +230,15 @@ def _columns(aggregation: Aggregation) -> list[Column]:
 
 
 def spread(leg: Leg, legs: Sequence[Leg]) -> str:
-    """Say what decides in which partition a store's rows are: by another one, a group's rows go to another task.
+    """Describe what decides the partition of a store's rows; with another rule, groups belong to other tasks.
 
-    A topic that users write is spread by the message key, in whatever way their producers have.
-
-    Args:
-        leg: the one that keeps the store.
-        legs: of the topology.
+    Users' topics are partitioned by the message key, in whatever way their producers do it.
     """
     return f"{SPREAD_BY}{', '.join(repartitioned_by(leg, legs)) or 'the message key'}"
 
 
 def repartitioned_by(leg: Leg, legs: Sequence[Leg]) -> tuple[str, ...]:
-    """Return the columns that say in which partition of a repartition topic a row is; none for a user's topic."""
+    """Return the columns that decide a row's partition in a repartition topic; none for a user's topic."""
     if not leg.source.internal:
         return ()
     writers = (writer.sink for writer in legs if writer.sink is not None and writer.sink.internal)
@@ -252,15 +248,9 @@ def repartitioned_by(leg: Leg, legs: Sequence[Leg]) -> tuple[str, ...]:
 
 
 def partitioned_by(leg: Leg, legs: Sequence[Leg], keys: Collection[str]) -> tuple[str, ...] | None:
-    """Return the grouping columns that the message keys are made of which decide where a group is.
+    """Return the grouping columns that make the message key, which decides a group's task.
 
-    Args:
-        leg: the one that keeps the store.
-        legs: of the topology.
-        keys: the grouping columns that are columns of the source as they were.
-
-    Returns:
-        None where they are not all among ``keys``.
+    None if they are not all among ``keys``, the grouping columns that are unchanged source columns.
     """
     if leg.source.internal:
         columns = repartitioned_by(leg, legs)

@@ -1,4 +1,4 @@
-"""When the windows of a grouping are over: what ``withWatermark`` and ``F.window`` say together."""
+"""Watermarks on DataFrames: when windows close, and the event times of steps (``withWatermark``, ``F.window``)."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What Spark notes of a column that ``F.window`` has made.
+#: Spark's metadata of a column made by ``F.window``.
 _WINDOW = "spark.timeWindow"
-#: The same of ``F.session_window``.
+#: The same for ``F.session_window``.
 _SESSION = "spark.sessionWindow"
-#: In words for what is computed: texts, the time zone, how long windows are, and words of SQL.
+#: What is not a column in an expression's text: literals, the time zone, sizes of windows, SQL keywords.
 _NO_COLUMNS = re.compile(
     r"'(?:[^'\\]|\\.)*'| in [\w/:+-]+(?=, | with |$)|(?:, -?\d+ days?)?, \d+:\d\d:\d\d[^)]*"
     r"|\b(?:CAST|AS|TIMESTAMP|TIMESTAMP_NTZ|DATE|BIGINT|STRING|INTERVAL|CASE|WHEN|THEN|ELSE|END|AND|OR|NOT|IS|NULL)\b"
 )
 _COLUMN = re.compile(r"(?:`[^`]+`|\b[A-Za-z_]\w*)(?:\.(?:`[^`]+`|\w+))*(?![\w.(])")
-#: Intervals that were read, in microseconds: each leg of a pipeline asks again for the few that there are.
+#: Parsed intervals, in µs: each leg needs the same few.
 _INTERVALS: dict[str, int] = {}
 _ALONE = "F.session_window() stands by itself among the columns of groupBy(), and with no other window"
 
@@ -60,20 +60,20 @@ def watermark_spec(
     computed: Mapping[str, str],
     limited: bool = False,
 ) -> WindowWatermark | None:
-    """Return when the windows of a grouping are over; None if they never are.
+    """Return when the windows of a grouping close; None if they never do.
 
     Args:
         aggregation: the grouping.
         projected: its keys and arguments.
         keys: its keys.
-        ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
-        sources: how many source topics have a watermark of their own; 0 where none has.
-        computed: what its keys, and the rows' event times, are computed from.
-        limited: True where tasks that write a source topic may be behind: then it has a watermark of its own too.
+        ahead_ms: event times further ahead of the machine's clock than this do not advance the watermark.
+        sources: number of source topics with watermarks of their own, or 0.
+        computed: column -> expression, of its keys and the event time.
+        limited: True if tasks that write a source topic may lag: then it has a watermark of its own, too.
 
     Raises:
-        TopologyException: only final rows are wanted, or windows that are over kept, and there is no window; or a
-            delay or a retention is no interval, or negative; or there are too many sources.
+        TopologyException: ``outputMode`` or ``retention`` needs a window; a delay or retention is invalid or negative;
+            or there are too many sources.
     """
     windows = [field.name for field in keys if _is_window(projected.schema[field.name])]
     where = str(aggregation.call_site)
@@ -126,7 +126,7 @@ def watermark_spec(
 
 
 def check_sessions(aggregation: Aggregation, rows: DataFrame) -> None:
-    """Raise TopologyException for session windows that cannot be kept."""
+    """Reject session windows that cannot be stored (TopologyException)."""
     where = f"{aggregation.call_site}: {aggregation.text}"
     keys = [argument_text(key).strip('"').lower() for key in aggregation.keys]
     if not any("session_window(" in key for key in keys):
@@ -140,7 +140,7 @@ def check_sessions(aggregation: Aggregation, rows: DataFrame) -> None:
             'for ever; put withWatermark("time", "10 minutes") before groupBy(), how late rows may come'
         )
     for gap in map(session_gap, aggregation.keys):
-        # Of another one Spark makes no sessions, and says nothing.
+        # Spark silently drops rows with other gaps.
         if (
             gap is not None
             and interval_us(rows, gap, f"{where}: gap {gap!r} of F.session_window(), read as a delay") == 0
@@ -153,15 +153,15 @@ def _is_window(field: StructField) -> bool:
 
 
 def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:
-    """Return rows with the window that a grouping puts each of them in; one that slides, once for each window.
+    """Return rows with their window in a grouping; with sliding windows, once for each window.
 
     Args:
         aggregation: the grouping.
-        rows: in front of it.
-        hidden: the hidden columns that they carry.
+        rows: its input.
+        hidden: their hidden columns.
 
     Raises:
-        TopologyException: it has no window, or one that is another each time that it is asked for.
+        TopologyException: it has no window, or one that is not deterministic.
     """
     where = str(aggregation.call_site)
     keys = [as_column(key) for key in aggregation.keys]
@@ -175,7 +175,7 @@ def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]
     names = [*without_kafka(visible(rows)).names, *hidden]
     columns = named(names)
     timed = checked(where, lambda: rows.select(*columns, found[0].alias(hidden_columns.WINDOW)))
-    # Catalyst leaves out what the window is not made of, unless it decides which rows there are.
+    # Catalyst prunes everything that neither the window nor a filter needs.
     if not timed.select(hidden_columns.WINDOW)._jdf.queryExecution().optimizedPlan().deterministic():
         raise TopologyException(
             f"{where}: late_to=: a row's window, or whether there is a row, is not deterministic, so that it could be "
@@ -193,24 +193,24 @@ def timed_sources(
     *,
     times: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[tuple[TimedSource, ...], tuple[str, ...]]:
-    """Return the source topics of a step that emits a stream, each with a watermark of its own, and a leg's own names.
+    """Return the source topics of a step that emits a stream, each with a watermark, and the names of a leg's own.
 
-    A topic that two legs read by one time, as those of a stream that is joined with itself do, is one source. By times
-    that are computed in two ways it is two, whatever these are called.
+    A topic that two legs read by the same time, as in a join of a stream with itself, is one source. With times that
+    are computed differently it is two.
 
     Args:
-        legs: that keep the step's store.
+        legs: the legs that share the step's store.
         leg: one of them.
-        rows: some, by which Spark reads intervals.
-        names: Kafka's names of the topology's topics.
-        where: names the user's line and step.
-        times: leg -> what its rows' time is computed from, of a step of several legs.
+        rows: any frame, for Spark's parser of intervals.
+        names: Kafka's names of topics.
+        where: the user's line and step, for messages.
+        times: leg -> expression of its event time, for steps of several legs.
 
     Raises:
-        TopologyException: there are too many, or a delay is no interval.
+        TopologyException: there are too many, or a delay is invalid.
     """
     sources = {one.id: _timed_sources(one, rows, names) for one in legs}
-    #: Source's name -> what its time is computed from in the first leg that has it.
+    #: Source's name -> expression of its time in the first leg that reads it.
     known: dict[str, str] = {}
     for one in legs:
         if one.join is not None and one.id in times:
@@ -221,7 +221,7 @@ def timed_sources(
             ]
     together = tuple(dict.fromkeys(source for some in sources.values() for source in some))
     if len(together) > MOST_SOURCES:
-        # More of them could be written to a store's header, and not read again.
+        # A store's header with more sources could be written, but not read.
         raise TopologyException(f"{where}: its streams read {len(together)} topics; {MOST_SOURCES} are the most")
     return together, tuple(source.name for source in sources[leg.id])
 
@@ -235,18 +235,18 @@ def timed_fields(
     legs: Sequence[Leg] = (),
     times: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the fields of a step's ``EmittingRunner`` that are about its store and its watermark.
+    """Return the fields of a step's ``EmittingRunner`` for its store and its watermark.
 
     Args:
         leg: the leg.
         step: its stateful step.
-        rows: some, by which Spark reads intervals.
+        rows: any frame, for Spark's parser of intervals.
         around: the pipeline.
-        legs: all that keep the store, if others do, too.
-        times: leg -> what its column of event times is computed from, where that is not the column.
+        legs: the legs that share the store, if there are several.
+        times: leg -> expression of its event time, if that is not a source column.
 
     Raises:
-        TopologyException: too many topics are read, or a delay is no interval.
+        TopologyException: too many topics are read, or a delay is invalid.
     """
     where = f"{step.call_site}: {step.text}"
     sources, own_sources = timed_sources(legs or [leg], leg, rows, around.names, where, times=times or {})
@@ -276,7 +276,7 @@ def event_time(step: Aggregation | EmittingStep | Lookup, rows: DataFrame) -> Co
     """Return the event time of rows, a timestamp.
 
     Raises:
-        TopologyException: the column of the watermark is not there any more, or is no time.
+        TopologyException: the watermark's column is missing, or not a time.
     """
     assert step.watermark is not None
     name, _ = step.watermark
@@ -292,7 +292,7 @@ def event_time(step: Aggregation | EmittingStep | Lookup, rows: DataFrame) -> Co
             "and drop the column later"
         ) from error
     if isinstance(field.dataType, StructType) and {"start", "end"} == {*field.dataType.names}:
-        # Of a window that came from a grouping before this one; F.window() of it goes by the same time.
+        # A window of an earlier grouping; F.window() of it uses the same time.
         return F.window_time(name)
     if not isinstance(field.dataType, TimestampType | DateType):
         number = isinstance(field.dataType, LongType | IntegerType)
@@ -307,9 +307,9 @@ def event_time(step: Aggregation | EmittingStep | Lookup, rows: DataFrame) -> Co
 def _require_same_time(
     aggregation: Aggregation, windows: Sequence[str], computed: Mapping[str, str], where: str
 ) -> None:
-    """Refuse a window of another column than the watermark's: it would end by a time that is not its own.
+    """Reject a window of another column than the watermark's: it would close by an unrelated time.
 
-    What both are computed from is compared, wherever that was: one of the two has to be made of the other's column.
+    The source columns of both are compared: one must be computed from the other's.
     """
     assert aggregation.watermark is not None
     time, all_of_time = _columns_in(computed.get(hidden_columns.EVENT_TIME, ""))
@@ -323,7 +323,7 @@ def _require_same_time(
 
 
 def _require_zone(window: StructField, where: str) -> None:
-    """Refuse a window of local times: when it is over, by the watermark, nothing says."""
+    """Reject a window of local times: the watermark cannot close it."""
     assert isinstance(window.dataType, StructType), "a window has a start and an end"
     if isinstance(window.dataType["end"].dataType, TimestampNTZType):
         raise TopologyException(
@@ -333,7 +333,7 @@ def _require_zone(window: StructField, where: str) -> None:
 
 
 def _columns_in(text: str) -> tuple[set[str], set[str]]:
-    """Return the columns that words of ``computed_from`` name for what is computed, and those behind ``with`` too."""
+    """Return the columns in a text of ``computed_from``, before ``with`` and in all."""
     text = _NO_COLUMNS.sub("", text).lower()
     head, _, rest = text.partition(" with ")
     first = set(_COLUMN.findall(head))
@@ -341,20 +341,16 @@ def _columns_in(text: str) -> tuple[set[str], set[str]]:
 
 
 def interval_ms(rows: DataFrame, interval: str, where: str) -> int:
-    """Return an interval in milliseconds, as Spark reads the delay of a watermark: a month has 31 days.
+    """Return an interval in ms, parsed like the delay of a watermark: a month has 31 days.
 
     Raises:
-        TopologyException: it is none, or negative.
+        TopologyException: it is invalid or negative.
     """
     return interval_us(rows, interval, where) // 1000
 
 
 def interval_us(rows: DataFrame, interval: str, where: str) -> int:
-    """Return an interval in microseconds, read the same way.
-
-    Raises:
-        TopologyException: it is none, or negative.
-    """
+    """Return an interval in µs, like :func:`interval_ms`."""
     if type(interval) is not str or interval not in _INTERVALS:
         some = rows.select(null_column(TimestampType(), "time"))
         node: Any = checked(where, lambda: some.withWatermark("time", interval))._jdf.queryExecution().logical()
