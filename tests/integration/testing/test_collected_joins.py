@@ -149,7 +149,7 @@ def test_small_micro_batches_stay_in_one_job(spark, rates, monkeypatch):
     assert 'refresh="10 minutes")' in topology.describe()
     assert 'refresh="5 minutes")' in topology.describe()
     with TopologyTestDriver(topology, spark=spark) as driver:
-        assert "stays" in driver._plans.describe()
+        assert "pass through one resident Spark job" in driver._plans.describe()
         topic, out = driver.create_input_topic("clicks"), driver.create_output_topic("out")
         for _ in range(5):
             topic.pipe_input("a", {"page": "x", "country": "NO"})
