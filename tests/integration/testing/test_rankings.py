@@ -372,7 +372,7 @@ def test_what_cannot_be_kept_is_refused_where_it_is_written(spark, write, messag
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda s: s.withColumn("at", by_price()).where("at <= 2"), "have a column 'at' already"),
+        (lambda s: s.withColumn("at", by_price()).where("at <= 2"), "already have a column 'at'"),
         (
             lambda s: s.where(F.row_number().over(Window.partitionBy("auction").orderBy("nothing")) <= 3),
             "no column 'nothing'",
