@@ -119,7 +119,7 @@ def test_a_store_that_is_damaged_while_it_runs(task_dir, instance, topics, users
     users.write(50, 200)
     wait_for_table(topics[1], users.table, streams)
     assert task_dir.with_name("0_0.corrupt-1").exists()
-    assert any(r.levelname == "ERROR" and "task 0_0: its local state" in r.getMessage() for r in caplog.records)
+    assert any(r.levelname == "ERROR" and "task 0_0: local state" in r.getMessage() for r in caplog.records)
 
 
 @pytest.fixture
