@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from sparkrelay.cli.options import (
+    AsJson,
     AssignorSettings,
     CommandConfig,
     assignor_settings,
@@ -68,10 +69,7 @@ def plan(
     add: Annotated[int, Parameter(help="Number of instances that join.")] = 0,
     remove: Annotated[
         list[str] | None,
-        Parameter(
-            negative="",
-            help="An instance that leaves: its process id, a prefix of it, or a member id. Repeatable.",
-        ),
+        Parameter(help="An instance that leaves: its process id, a prefix of it, or a member id. Repeatable."),
     ] = None,
     threads: Annotated[int, Parameter(help="num.stream.threads of the instances that join.")] = 1,
     standbys: Annotated[int | None, Parameter(help="num.standby.replicas, if not as assigned now.")] = None,
@@ -82,7 +80,7 @@ def plan(
     ] = None,
     assignor_setting: AssignorSettings = None,
     restore_rate: Annotated[float, Parameter(help="Records that one instance restores a second.")] = _RESTORE_RATE,
-    as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Show what would happen if instances joined or left: what moves and why, and how long until all is warm.
 

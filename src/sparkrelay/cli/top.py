@@ -38,26 +38,17 @@ _NOT_ASKED: Final = 2
 #: Lines of the screen besides the tasks.
 _BESIDE_TASKS: Final = 22
 _FEWEST_TASKS: Final = 5
+_ONCE: Final = "Show it once and exit; the exit code is 1 if there is a problem, and 2 if the instance does not answer."
 
 
 def top(
-    url: str,
+    url: Annotated[str, Parameter(help="Any instance's page, such as http://localhost:9404.")],
     /,
     *,
-    once: Annotated[bool, Parameter(negative=())] = False,
-    interval: float = 2.0,
+    once: Annotated[bool, Parameter(help=_ONCE)] = False,
+    interval: Annotated[float, Parameter(help="Seconds between two updates.")] = 2.0,
 ) -> int | None:
-    """Show a group in the terminal, like its live page: who runs what, lag, throughput, rebalances.
-
-    Parameters
-    ----------
-    url
-        Any instance's page, such as http://localhost:9404.
-    once
-        Show it once and exit; the exit code is 1 if there is a problem, and 2 if the instance does not answer.
-    interval
-        Seconds between two updates.
-    """
+    """Show a group in the terminal, like its live page: who runs what, lag, throughput, rebalances."""
     if not 0.1 <= interval <= 3_600:
         raise ConfigException(f"--interval={interval} must be 0.1 to 3600 seconds")
     if once:
