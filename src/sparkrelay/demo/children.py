@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.devkafka.process import spawn_bound
+from sparkrelay.devkafka.process import reap, spawn_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,9 +78,7 @@ class Child:
                     os.kill(pid, signal.SIGKILL)
             self._process.poll()  # reaps the session's leader
             time.sleep(_POLL_S)
-        self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()  # where devkafka's launcher watches us through a pipe
+        reap(self._process)
         self._gone = True  # the session id may be reused
 
     def last_lines(self) -> str:
