@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import platform
 import re
@@ -31,6 +32,7 @@ _LEAST_MB: Final = 2_000
 _ADVISED_FILES: Final = 4_096
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(;.*)?")
 _BOUND: Final = re.compile(r"(>=|<|==|>|<=)\s*([0-9][0-9.]*)")
+_RELATIONS: Final = {">=": operator.ge, "<": operator.lt, "==": operator.eq, ">": operator.gt, "<=": operator.le}
 _MB: Final = 1 << 20
 #: adjtimex(2): the clock is not synchronised.
 _TIME_ERROR: Final = 5
@@ -195,19 +197,16 @@ def _version(name: str) -> str | None:
 
 def _within(version: str, bounds: str) -> bool:
     found = _numbers(version)
-    for relation, text in _BOUND.findall(bounds):
-        bound = _numbers(text)
-        width = max(len(found), len(bound))
-        left, right = (numbers + (0,) * (width - len(numbers)) for numbers in (found, bound))
-        fits = {">=": left >= right, "<": left < right, "==": left == right, ">": left > right, "<=": left <= right}
-        if not fits[relation]:
-            return False
-    return True
+    return all(_RELATIONS[relation](found, _numbers(bound)) for relation, bound in _BOUND.findall(bounds))
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _numbers(version: str) -> list[int]:
+    """Return the numbers of a release without zeros at the end: 4.3 is 4.3.0."""
     match = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
+    numbers = [int(part) for part in match[0].split(".")] if match else []
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers
 
 
 def _cores() -> float:
