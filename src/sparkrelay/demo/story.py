@@ -286,7 +286,7 @@ class Story(Stage):
         """Kill A in the middle of its work; return its number of tasks, and the seconds until one of them continues."""
         self.board.title = "A is dead; the group waits for its heartbeat"
         lost = self.board.clients["A"].having(Share.ACTIVE, Share.RESTORING)
-        self._expected_to_end.add("A")
+        self._children["A"].may_end = True
         killed_at = time.time()
         self._children["A"].kill()
         self.board.end("A", "killed")
