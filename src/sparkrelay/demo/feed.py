@@ -9,7 +9,6 @@ Records are sent by SparkRelay's own encoder and idempotent producer: a repeated
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from sparkrelay.client.messages import InitProducerIdRequest
 from sparkrelay.client.produce import Producer
 from sparkrelay.demo.flights import flights
 from sparkrelay.demo.tables import PARTITIONS
-from sparkrelay.records.batches.encode import ProducerState, encode, next_sequence
+from sparkrelay.records.batches.encode import ProducerState, encode
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.types import TopicPartition
 
@@ -93,7 +92,8 @@ class Feeder:
     def __init__(self, bootstrap_servers: str, topic: str, *, seconds: float, limit: float) -> None:
         self._client = KafkaClient(ClientConfig(bootstrap_servers=bootstrap_servers, client_id="demo-feeder"))
         self._producer = Producer(self._client)
-        self._states: list[ProducerState] = []
+        self._id = (-1, -1)
+        self._sent = [0] * PARTITIONS
         self._topic = topic
         self._pace = Pace(seconds, limit=limit)
         self._flights = flights()
@@ -111,8 +111,7 @@ class Feeder:
     def begin(self) -> None:
         """Start producing."""
         self._client.bootstrap(_TIMEOUT_S)
-        self._client.wait([self._client.request_metadata([self._topic])], _TIMEOUT_S)
-        self._states = [ProducerState(*self._producer_id(), 0)] * PARTITIONS
+        self._id = self._producer_id()
         self.began_at = time.time()
 
     def lift(self, limit: float) -> None:
@@ -127,11 +126,12 @@ class Feeder:
         self._fed_at = now
         due = int(self.records * self._pace.due(now))
         for partition, some in enumerate(split(self._flights, self.produced, due)):
-            state = self._states[partition]
+            # The sequence of a record is its number: they are far fewer than 2^31.
+            state = ProducerState(*self._id, self._sent[partition])
             keys, values, times = some.columns
             for batch in encode(keys, values, timestamps=times, producer=state, max_batch_bytes=_MAX_BATCH_BYTES):
                 self._producer.send(TopicPartition(self._topic, partition), batch.data, transactional_id=None)
-            self._states[partition] = replace(state, base_sequence=next_sequence(state.base_sequence, len(some)))
+            self._sent[partition] += len(some)
         self._producer.flush(_TIMEOUT_S)
         self.produced = due
 
