@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter
@@ -72,13 +72,12 @@ def replay(
 
 def summary(letters: Iterable[DeadLetter]) -> Iterator[str]:
     """Yield a line for each source topic and exception, those with most letters first."""
-    counts: dict[tuple[str, str], int] = {}
+    counts = Counter[tuple[str, str]]()
     newest: dict[tuple[str, str], DeadLetter] = {}
     for letter in letters:
         group = "?" if letter.source is None else letter.source.topic, letter.exception or "?"
-        counts[group] = counts.get(group, 0) + 1
-        if group not in newest or letter.timestamp >= newest[group].timestamp:
-            newest[group] = letter
+        counts[group] += 1
+        newest[group] = max(letter, newest.get(group, letter), key=lambda one: one.timestamp)
     if not counts:
         yield "no letters"
     for group, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):

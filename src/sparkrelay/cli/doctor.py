@@ -71,12 +71,11 @@ def doctor(
         checks.append(look_at_brokers(settings, question))
         if application_id is None:
             checks.append([skip("permissions", "no application was named", "Give --application-id NAME")])
-    failed = False
+    verdicts: set[Verdict] = set()
 
     def findings() -> Iterator[Finding]:
-        nonlocal failed
         for finding in itertools.chain.from_iterable(checks):
-            failed = failed or finding.verdict is Verdict.FAIL
+            verdicts.add(finding.verdict)
             yield finding
 
     # Log messages about lost connections are in the report.
@@ -90,7 +89,7 @@ def doctor(
                 print(line, flush=True)
     finally:
         logging.getLogger("sparkrelay").removeHandler(unlogged)
-    return int(failed)
+    return int(Verdict.FAIL in verdicts)
 
 
 def _ports(text: str | None) -> list[int]:
