@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import os
 import shutil
@@ -95,7 +96,7 @@ class DevKafka:
         self._wanted_port = port
         self._port: int | None = None
         #: Reserves the port while the broker is down, until ``close()``.
-        self._held: HeldPort | None = None
+        self._reserved = contextlib.ExitStack()
         self._heap_mb = heap_mb
         self._overrides = dict(server_properties or {})
         self._listeners = tuple(listeners)
@@ -204,7 +205,7 @@ class DevKafka:
             self.kill()  # nobody will read the data
         else:
             self.stop()
-        self._release_port()
+        self._reserved.close()
         if self._temporary and self._data_dir is not None:
             shutil.rmtree(self._data_dir, ignore_errors=True)
             self._data_dir = None
@@ -273,20 +274,12 @@ class DevKafka:
 
     def _choose_port(self) -> None:
         if self._port is None:
-            self._release_port()
-            if self._wanted_port is None:
-                self._held = HeldPort()
-            self._port = self._held.number if self._held is not None else self._wanted_port
-        assert self._port is not None
+            self._reserved.close()
+            self._port = self._wanted_port or self._reserved.enter_context(HeldPort()).number
         if not is_free(self._port):
             raise DevKafkaException(
                 f"Port {self._port} is taken ({_PORT_TAKEN}): choose another, or omit it for a free one."
             )
-
-    def _release_port(self) -> None:
-        if self._held is not None:
-            self._held.release()
-            self._held = None
 
     def _write_settings(self, controller_port: int) -> Path:
         assert self._port is not None

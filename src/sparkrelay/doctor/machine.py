@@ -163,6 +163,14 @@ def check_clock(synchronised: bool | None) -> Finding:
     return ok("clock", "synchronised (NTP)")
 
 
+def read_system_file(path: str) -> str:
+    """Return the text of a file of the kernel; empty if there is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def installed_requirements() -> list[str]:
     """Return the requirements in SparkRelay's installed metadata."""
     try:
@@ -211,19 +219,19 @@ def _numbers(version: str) -> list[int]:
 
 def _cores() -> float:
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    quota = _read("/sys/fs/cgroup/cpu.max").split()
+    quota = read_system_file("/sys/fs/cgroup/cpu.max").split()
     if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
         cores = min(cores, int(quota[0]) / int(quota[1]))
     return cores
 
 
 def _memory() -> int | None:
-    match = re.search(r"MemAvailable:\s+(\d+) kB", _read("/proc/meminfo"))
+    match = re.search(r"MemAvailable:\s+(\d+) kB", read_system_file("/proc/meminfo"))
     found = [int(match[1]) * 1024] if match else []
-    limit, used = (_read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+    limit, used = (read_system_file(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
     if limit.isdigit() and used.isdigit() and int(limit) < _UNLIMITED:
         # The page cache can be reclaimed; if its size is unknown, all used memory counts.
-        cached = re.search(r"^inactive_file (\d+)$", _read("/sys/fs/cgroup/memory.stat"), re.MULTILINE)
+        cached = re.search(r"^inactive_file (\d+)$", read_system_file("/sys/fs/cgroup/memory.stat"), re.MULTILINE)
         found.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
     return min(found) // _MB if found else None
 
@@ -236,10 +244,3 @@ def _synchronised() -> bool | None:
     except (OSError, AttributeError):
         return None
     return None if state < 0 else bool(state != _TIME_ERROR)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""

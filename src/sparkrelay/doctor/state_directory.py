@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.doctor.findings import fail, ok, warn
+from sparkrelay.doctor.machine import read_system_file
 from sparkrelay.own_files import distrust, state_folder, user_name, volume_group
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def look_at_state_directory(state_dir: Path | None, application_id: str | None) 
         there = there.parent
     try:
         yield _owner(root, there, application_id)
-        yield check_file_system(root, file_system_of(there, _mounts()))
+        yield check_file_system(root, file_system_of(there, read_system_file("/proc/self/mountinfo")))
         usage = shutil.disk_usage(there)
     except OSError as error:
         yield fail(_CHECK, f"{root} cannot be examined ({error.strerror}: {error.filename})", _own_directory())
@@ -125,10 +126,3 @@ def _owner(root: Path, there: Path, application_id: str | None) -> Finding:
 
 def _own_directory() -> str:
     return f"Set state.dir to a directory on a local disk that belongs to {user_name(os.geteuid())}, mode 0700"
-
-
-def _mounts() -> str:
-    try:
-        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
