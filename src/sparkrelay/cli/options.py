@@ -24,7 +24,7 @@ BootstrapServers: TypeAlias = Annotated[str, Parameter(help="HOST:PORT of its Ka
 CommandConfig: TypeAlias = Annotated[
     Path | None, Parameter(help="A file of client settings, one key=value a line: security.protocol, ...")
 ]
-# Of commands of commands, cyclopts' documentation does not know the app's default for ``negative``.
+# In nested commands, cyclopts' generated documentation ignores the app's default for ``negative``.
 Execute: TypeAlias = Annotated[bool, Parameter(negative=(), help="Do it. Without this, it is only shown.")]
 AssignorSettings: TypeAlias = Annotated[
     list[str] | None,

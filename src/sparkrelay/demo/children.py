@@ -38,7 +38,7 @@ class Child:
         folder: of its files, and its working directory.
 
     Attributes:
-        may_end: whether its end is no failure of the demo.
+        may_end: True once it is expected to end.
     """
 
     def __init__(self, name: str, module: str, options: Mapping[str, Any], *, folder: Path) -> None:

@@ -126,7 +126,7 @@ class Feeder:
         self._fed_at = now
         due = int(self.records * self._pace.due(now))
         for partition, some in enumerate(split(self._flights, self.produced, due)):
-            # The sequence of a record is its number: they are far fewer than 2^31.
+            # A record's sequence is its position in the partition: there are far fewer than 2^31.
             state = ProducerState(*self._id, self._sent[partition])
             keys, values, times = some.columns
             for batch in encode(keys, values, timestamps=times, producer=state, max_batch_bytes=_MAX_BATCH_BYTES):

@@ -1,4 +1,4 @@
-"""Folders that are ours, locks in them, and temporary folders of brokers with the removal of abandoned ones.
+"""Folders that only this user may write to, file locks, and temporary folders of brokers.
 
 A test run killed with SIGKILL takes its broker along but leaves the folder, which may hold gigabytes. Each folder names
 the processes that need it; the next broker to start removes the folders whose processes have all ended.
@@ -47,7 +47,7 @@ def require_own(folder: Path, remedy: str, *, by_root: bool = False) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, which is made if missing; wait for other processes that hold it."""
+    """Lock a file, made if missing, for the context; waits while another process has the lock."""
     with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -47,14 +47,14 @@ def spawn_bound(command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subproce
 
 
 def reap(process: subprocess.Popen[bytes], timeout_s: float | None = None) -> None:
-    """Wait for the end of a process, after ``timeout_s`` with SIGKILL, and release what watches it for us."""
+    """Wait for a process to end, with SIGKILL after ``timeout_s``, and release its watcher."""
     try:
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
     if process.stdin is not None:
-        process.stdin.close()  # the end of the watcher, see launch.py
+        process.stdin.close()  # ends the watcher, see launch.py
 
 
 def wait_until_stopped(pid: int, timeout_s: float) -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NODE_ID = 1
-#: Characters with a meaning in a properties file, and those that it holds by their UTF-16 code units only.
+#: Characters with a meaning in a properties file, and characters that are written as UTF-16 code units.
 _SPECIAL = re.compile(r"[\\ #!=:]")
 _OTHER = re.compile(r"[^ -~]")
 
