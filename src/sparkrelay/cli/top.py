@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 10.0
 _LONGEST_ANSWER: Final = 256 << 20
-_SIGNS: Final = {"active": "●", "restoring": "◐", "created": "◐", "standby": "○", "warming": "△"}
-_STYLES: Final = {
-    "active": "green",
-    "restoring": "yellow",
-    "created": "yellow",
-    "standby": "blue",
-    "warming": "magenta",
+#: Role of a task -> its sign and style.
+_FACES: Final = {
+    "active": ("●", "green"),
+    "restoring": ("◐", "yellow"),
+    "created": ("◐", "yellow"),
+    "standby": ("○", "blue"),
+    "warming": ("△", "magenta"),
 }
 _MOST_STORIES: Final = 5
 _NOT_ASKED: Final = 2
@@ -214,9 +214,10 @@ def _cell(place: tuple[dict[str, Any], bool] | None) -> Text:
         return Text("")
     task, stale = place
     role = task["role"]
+    sign, style = _FACES.get(role, ("?", ""))
     rest = "" if role == "active" or task["lag"] is None else f" {task['lag']:,.0f}"
-    text = f"{_SIGNS.get(role, '?')} {role}{rest}{' as last seen' if stale else ''}"
-    return Text(printable(text), style="dim" if stale else _STYLES.get(role, ""))
+    text = f"{sign} {role}{rest}{' as last seen' if stale else ''}"
+    return Text(printable(text), style="dim" if stale else style)
 
 
 def _order(name: str) -> tuple[int, int, str]:
