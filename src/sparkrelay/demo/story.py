@@ -120,8 +120,7 @@ class Story(Stage):
             SparkRelayError: a child died, or a stage exceeded its bound; the message has the end of the child's log.
         """
         kafka = self._start_broker()
-        feeder = Feeder(kafka, FLIGHTS_TOPIC, seconds=self._pacing.seconds, limit=_BEFORE_B)
-        self._feeder = self._leaving.enter_context(closing(feeder))
+        self._feeder = feeder = self._leaving.enter_context(closing(Feeder(kafka, FLIGHTS_TOPIC)))
         self._reader = reader = self._leaving.enter_context(closing(OutputReader(kafka)))
         self._let_a_work_alone(kafka, feeder, reader)
         executor_takeover_s = round(self._lose_executor(reader), 2) if self._executors > 1 else None
@@ -204,7 +203,7 @@ class Story(Stage):
         self._start_instance("A", kafka)
         self._until("A runs every task", lambda: len(self._active("A")) == _TASKS)
         self.board.title = "A works alone"
-        feeder.begin()
+        feeder.begin(seconds=self._pacing.seconds, limit=_BEFORE_B)
         self.board.note(f"{feeder.records:,} flights of 2013 begin to flow into topic {FLIGHTS_TOPIC!r}")
         self._until("A's first row is in the result", lambda: reader.rows > 0)
         alone_until = time.monotonic() + self._pacing.alone_s
