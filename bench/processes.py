@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sparkrelay.demo.children import executor_among
+from sparkrelay.host import stat_fields
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,7 +28,7 @@ def family(pid: int) -> dict[int, list[str]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                fields = stat_fields(int(entry.name))
             except OSError:
                 continue  # it has just ended
             stats[int(entry.name)] = fields

@@ -34,17 +34,21 @@ def boot_id() -> str:
     return f"unknown-{uuid.uuid4()}"
 
 
+def stat_fields(pid: int) -> list[str]:
+    """Return state, parent, process group, session, ... of a process, as in ``/proc/PID/stat``; raises OSError."""
+    # The command's name before them, in brackets, may contain anything.
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+
+
 def process_start(pid: int) -> str | None:
     """Return the start time of a process, as text for comparison only; None if there is no such process."""
-    stat = Path(f"/proc/{pid}/stat")
     try:
-        # The command's name, in brackets, may contain anything: count fields from the last bracket. A zombie has ended.
-        fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        fields = stat_fields(pid)
     except (FileNotFoundError, ProcessLookupError):
         if Path("/proc/self/stat").exists():
             return None
     else:
-        return None if fields[0] in {"Z", "X"} else fields[19]
+        return None if fields[0] in {"Z", "X"} else fields[19]  # a zombie has ended
     answer = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=10
     )

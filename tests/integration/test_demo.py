@@ -39,9 +39,9 @@ KEYS = {
 @pytest.mark.long
 def test_the_feeder_produces_every_flight_once_in_order(kafka, make_topic, consumed, wait_until):
     topic = make_topic("flights", PARTITIONS, {"retention.ms": "-1"})
-    feeder = Feeder(kafka.bootstrap_servers, topic, seconds=1.0, limit=0.01)
+    feeder = Feeder(kafka.bootstrap_servers, topic)
     try:
-        feeder.begin()
+        feeder.begin(seconds=1.0, limit=0.01)
         wait_until(lambda: feeder.feed() or feeder.produced, "nothing is produced")
         feeder.lift(1.0)
         wait_until(lambda: feeder.feed() or feeder.done, "not all is produced")

@@ -12,7 +12,7 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from sparkrelay.cli.usage_errors import usage_error
 from sparkrelay.errors import SparkRelayError
@@ -43,6 +43,7 @@ app = App(
     name="sparkrelay",
     help=_HELP,
     version=lambda: version("sparkrelay"),
+    default_parameter=Parameter(negative=()),  # no --no-execute, no --empty-remove
     suppress_keyboard_interrupt=False,  # run() reports it
 )
 for _name in (

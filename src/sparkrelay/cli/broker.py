@@ -29,7 +29,7 @@ def start(
     name: Name = DEFAULT_NAME,
     port: Annotated[int | None, Parameter(help="Port to listen on (default: a free one).")] = None,
     data: Annotated[Path | None, Parameter(help="Folder for the data, kept at the end (default: temporary).")] = None,
-) -> int:
+) -> None:
     """Start the broker, print its address once it answers, and leave it running.
 
     A running broker is no error, unless another port or data folder is requested.
@@ -40,11 +40,10 @@ def start(
     if outcome.was_running:
         _say(f"The broker is running already (pid {outcome.broker.pid}).")
     print(f"bootstrap.servers={outcome.broker.bootstrap_servers}")
-    return 0
 
 
 @broker.command
-def stop(*, name: Name = DEFAULT_NAME) -> int:
+def stop(*, name: Name = DEFAULT_NAME) -> None:
     """Stop the broker, if it runs."""
     found = find_broker(name)
     was_alive = found is not None and found.alive
@@ -55,7 +54,6 @@ def stop(*, name: Name = DEFAULT_NAME) -> int:
         _say(f"Stopped the broker (pid {stopped.pid}) on {stopped.bootstrap_servers}.")
     else:
         _say(f"The broker (pid {stopped.pid}) had already ended. Its log: {stopped.log_path}")
-    return 0
 
 
 @broker.command
@@ -93,7 +91,7 @@ def create_topic(
     config: Annotated[
         tuple[str, ...],
         Parameter(
-            name="--config", negative="", help="KEY=VALUE of the topic, such as cleanup.policy=compact; repeatable."
+            name="--config", negative=(), help="KEY=VALUE of the topic, such as cleanup.policy=compact; repeatable."
         ),
     ] = (),
     broker_name: Annotated[str, Parameter(name="--broker", help="The --name that the broker was started with.")] = (

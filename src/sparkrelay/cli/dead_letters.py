@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter
@@ -27,13 +27,12 @@ _LONGEST_BYTES = 2_000
 
 
 @dead_letters.command(name="list")
-def list_(topic: Topic, *, bootstrap_servers: BootstrapServers, command_config: CommandConfig = None) -> int:
+def list_(topic: Topic, *, bootstrap_servers: BootstrapServers, command_config: CommandConfig = None) -> None:
     """Show the number of letters of each source topic and exception, and the newest message."""
     with _opened(topic, bootstrap_servers, command_config) as letters:
         # Read all first: a topic that is not a dead letter topic is only recognized at its end.
         for line in [*summary(_of_letters(topic, letters.read()))]:
             print(line)
-    return 0
 
 
 @dead_letters.command
@@ -43,14 +42,13 @@ def show(
     bootstrap_servers: BootstrapServers,
     last: Annotated[int, Parameter(help="Number of letters.")] = 10,
     command_config: CommandConfig = None,
-) -> int:
+) -> None:
     """Show the newest letters: where each is from, what went wrong, its key, value and headers."""
     with _opened(topic, bootstrap_servers, command_config) as letters:
         # Partitions are read one after the other, and the newest letters of all are wanted.
         newest = sorted(_newest(_of_letters(topic, letters.read()), last), key=lambda letter: letter.timestamp)[-last:]
         for letter in newest if last > 0 else ():
             print("\n".join(described(letter)), end="\n\n")
-    return 0
 
 
 @dead_letters.command
@@ -60,7 +58,7 @@ def replay(
     bootstrap_servers: BootstrapServers,
     execute: Execute = False,
     command_config: CommandConfig = None,
-) -> int:
+) -> None:
     """Write letters back to their topics and partitions, unless an earlier replay has done so.
 
     Each is written back exactly once, even after crashes. Letters from internal topics (-repartition, -changelog,
@@ -70,18 +68,16 @@ def replay(
         outcome = letters.replay() if execute else letters.look()
         for line in replayed(outcome, execute=execute):
             print(line)
-    return 0
 
 
 def summary(letters: Iterable[DeadLetter]) -> Iterator[str]:
     """Yield a line for each source topic and exception, those with most letters first."""
-    counts: dict[tuple[str, str], int] = {}
+    counts = Counter[tuple[str, str]]()
     newest: dict[tuple[str, str], DeadLetter] = {}
     for letter in letters:
         group = "?" if letter.source is None else letter.source.topic, letter.exception or "?"
-        counts[group] = counts.get(group, 0) + 1
-        if group not in newest or letter.timestamp >= newest[group].timestamp:
-            newest[group] = letter
+        counts[group] += 1
+        newest[group] = max(letter, newest.get(group, letter), key=lambda one: one.timestamp)
     if not counts:
         yield "no letters"
     for group, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):

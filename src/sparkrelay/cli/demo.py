@@ -30,7 +30,7 @@ _MOST_EXECUTORS = 8
 
 def demo(
     *,
-    quick: Annotated[bool, Parameter(negative="", help="Half the time.")] = False,
+    quick: Annotated[bool, Parameter(help="Half the time.")] = False,
     json_file: Annotated[Path | None, Parameter(name="--json", help="Write the measurements to this file.")] = None,
     executors: Annotated[
         int, Parameter(help="Spark executors per instance; 0: the driver's own JVM. From 2 on one is killed, too.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sparkrelay.cli.options import CommandConfig, client_settings, names
+from sparkrelay.cli.options import AsJson, CommandConfig, client_settings, names
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def doctor(
     state_dir: Annotated[Path | None, Parameter(help="Its state.dir on this host, if not the default.")] = None,
     ports: Annotated[str | None, Parameter(help="Ports to listen at, N,N,...: metrics.port, ...")] = None,
     timeout: Annotated[float, Parameter(help="Seconds for each request to the brokers.")] = 15.0,
-    as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Check this machine, the state directory, the brokers, topics and permissions, with remedies.
 
@@ -71,12 +71,11 @@ def doctor(
         checks.append(look_at_brokers(settings, question))
         if application_id is None:
             checks.append([skip("permissions", "no application was named", "Give --application-id NAME")])
-    failed = False
+    verdicts: set[Verdict] = set()
 
     def findings() -> Iterator[Finding]:
-        nonlocal failed
         for finding in itertools.chain.from_iterable(checks):
-            failed = failed or finding.verdict is Verdict.FAIL
+            verdicts.add(finding.verdict)
             yield finding
 
     # Log messages about lost connections are in the report.
@@ -90,7 +89,7 @@ def doctor(
                 print(line, flush=True)
     finally:
         logging.getLogger("sparkrelay").removeHandler(unlogged)
-    return int(failed)
+    return int(Verdict.FAIL in verdicts)
 
 
 def _ports(text: str | None) -> list[int]:

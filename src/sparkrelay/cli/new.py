@@ -28,7 +28,7 @@ _LONGEST: Final = 60
 def new(
     name: Annotated[str, Parameter(help="The folder to create; also the application.id.")],
     /,
-) -> int:
+) -> None:
     """Create a project in a new folder NAME: a pipeline, its tests, a Dockerfile and a compose.yaml.
 
     An existing folder must be empty. The project is written completely or not at all.
@@ -51,7 +51,6 @@ def new(
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     print(f"{folder}: created. Continue with {folder / 'README.md'}")
-    return 0
 
 
 def _write(folder: Path, known: dict[str, str]) -> None:

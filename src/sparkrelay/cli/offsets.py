@@ -35,12 +35,11 @@ _AFTERWARDS = (
 @offsets.command
 def show(
     *, application_id: ApplicationId, bootstrap_servers: BootstrapServers, command_config: CommandConfig = None
-) -> int:
+) -> None:
     """Show the group's offset of each partition, the log's first and end offset, and how many are left to read."""
     with _opened(application_id, bootstrap_servers, command_config) as group:
         for line in table(application_id, group.show()):
             print(line)
-    return 0
 
 
 @offsets.command(name="set")
@@ -56,7 +55,7 @@ def set_(
     partitions: Annotated[str | None, Parameter(help="Some of its partitions, 0,2,...; default: all.")] = None,
     command_config: CommandConfig = None,
     execute: Execute = False,
-) -> int:
+) -> None:
     """Set where a stopped application continues to read a topic.
 
     For use after records have expired, or the topic or a changelog was recreated.
@@ -70,12 +69,9 @@ def set_(
         for line in changes(new, to):
             print(line)
         require_stopped(application_id, new.members)
-        if not execute:
-            print(NOTHING_CHANGED)
-            return 0
-        group.set(new)
-        print(_AFTERWARDS)
-    return 0
+        if execute:
+            group.set(new)
+        print(_AFTERWARDS if execute else NOTHING_CHANGED)
 
 
 def table(application_id: str, found: Mapping[TopicPartition, PartitionOffsets]) -> Iterator[str]:

@@ -24,15 +24,16 @@ BootstrapServers: TypeAlias = Annotated[str, Parameter(help="HOST:PORT of its Ka
 CommandConfig: TypeAlias = Annotated[
     Path | None, Parameter(help="A file of client settings, one key=value a line: security.protocol, ...")
 ]
-Execute: TypeAlias = Annotated[bool, Parameter(negative="", help="Do it. Without this, it is only shown.")]
+# In nested commands, cyclopts' generated documentation ignores the app's default for ``negative``.
+Execute: TypeAlias = Annotated[bool, Parameter(negative=(), help="Do it. Without this, it is only shown.")]
 AssignorSettings: TypeAlias = Annotated[
     list[str] | None,
     Parameter(
         name="--assignor-setting",
-        negative="",
         help="KEY=VALUE for the assignor, such as task.assignor.elasticsearch.balance.index=0.3; repeatable.",
     ),
 ]
+AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
 #: The last line of a command that has only shown what it would do.
 NOTHING_CHANGED: Final = "nothing was changed; add --execute to do it"
 _BOOTSTRAP_S: Final = 15.0

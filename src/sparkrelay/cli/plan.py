@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from sparkrelay.cli.options import (
+    AsJson,
     AssignorSettings,
     CommandConfig,
     assignor_settings,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sparkrelay.assignment import ApplicationState
-    from sparkrelay.types import TaskId
+    from sparkrelay.planning.what_if import GroupSnapshot
 
 #: Default restore rate of a process, records a second. Measured: 400,000 small records of 4 tasks in 4.4 s on two
 #: shared cores, including opening the stores and starting Spark's jobs. A store alone takes 750,000 a second.
@@ -48,17 +48,6 @@ def _if_not_default(name: str) -> str:
     return f"{setting.key}, if not {setting.default}."
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The group to plan for; ``ends`` has the known lengths of changelogs, ``assignor`` is None if unknown."""
-
-    title: str
-    state: ApplicationState
-    ends: Mapping[TaskId, int]
-    notes: tuple[str, ...]
-    assignor: str | None = None
-
-
 def plan(
     *,
     bootstrap_servers: Annotated[str | None, Parameter(help="HOST:PORT of the application's Kafka.")] = None,
@@ -68,10 +57,7 @@ def plan(
     add: Annotated[int, Parameter(help="Number of instances that join.")] = 0,
     remove: Annotated[
         list[str] | None,
-        Parameter(
-            negative="",
-            help="An instance that leaves: its process id, a prefix of it, or a member id. Repeatable.",
-        ),
+        Parameter(help="An instance that leaves: its process id, a prefix of it, or a member id. Repeatable."),
     ] = None,
     threads: Annotated[int, Parameter(help="num.stream.threads of the instances that join.")] = 1,
     standbys: Annotated[int | None, Parameter(help="num.standby.replicas, if not as assigned now.")] = None,
@@ -82,7 +68,7 @@ def plan(
     ] = None,
     assignor_setting: AssignorSettings = None,
     restore_rate: Annotated[float, Parameter(help="Records that one instance restores a second.")] = _RESTORE_RATE,
-    as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Show what would happen if instances joined or left: what moves and why, and how long until all is warm.
 
@@ -111,14 +97,14 @@ def plan(
                     "--state FILE describes a group of its own; leave out --bootstrap-servers, --application-id and "
                     "--command-config"
                 )
-            group = _from_file(state, given)
+            title, group = f"the group in {state}", _from_file(state, given)
         elif bootstrap_servers is None or application_id is None:
             raise ConfigException("name a group: --bootstrap-servers HOST:PORT --application-id NAME, or --state FILE")
         else:
             from sparkrelay.planning.live_group import read_group  # noqa: PLC0415
 
-            found = read_group(client_settings(bootstrap_servers, command_config), application_id, given)
-            group = _Group(f"application {application_id}", found.state, found.ends, found.notes, found.assignor)
+            title = f"application {application_id}"
+            group = read_group(client_settings(bootstrap_servers, command_config), application_id, given)
         settings = assignor_settings(assignor_setting)
         import_from_current_folder()
         try:
@@ -141,7 +127,7 @@ def plan(
         return _WRONG_USAGE
     report = Report(
         outcome=outcome,
-        title=group.title,
+        title=title,
         joining=tuple(joining),
         tasks=len(group.state.all_tasks),
         restore_rate=restore_rate,
@@ -171,8 +157,9 @@ def _check(*, add: int, threads: int, restore_rate: float) -> None:
         raise ConfigException(f"--restore-rate {restore_rate:g}: give records a second, more than 0")
 
 
-def _from_file(file: Path, configs: Mapping[str, int]) -> _Group:
+def _from_file(file: Path, configs: Mapping[str, int]) -> GroupSnapshot:
     from sparkrelay.assignment.leader.cases import application_state, end_offset_sums  # noqa: PLC0415
+    from sparkrelay.planning.what_if import GroupSnapshot  # noqa: PLC0415
 
     try:
         given = json.loads(file.read_text(encoding="utf-8"))
@@ -193,7 +180,7 @@ def _from_file(file: Path, configs: Mapping[str, int]) -> _Group:
     _check_values(file, described)
     if not described.clients:
         raise ConfigException(f"--state {file} describes a group without instances")
-    return _Group(f"the group in {file}", described, ends, ())
+    return GroupSnapshot(described, ends)
 
 
 def _check_values(file: Path, state: ApplicationState) -> None:

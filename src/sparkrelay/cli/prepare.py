@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 
-def prepare() -> int:
+def prepare() -> None:
     """Compile the record codecs, and archive Spark's classes for the JVMs of later starts.
 
     It takes half a minute and needs no Kafka. Run it once, as the user that runs pipelines and with their Python, and
@@ -16,4 +16,3 @@ def prepare() -> int:
 
     print("Compiling the record codecs, and archiving Spark's classes ...", file=sys.stderr)
     print(preparing.prepare())
-    return 0

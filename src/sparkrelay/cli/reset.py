@@ -39,7 +39,7 @@ def reset(
     ] = None,
     command_config: CommandConfig = None,
     execute: Execute = False,
-) -> int:
+) -> None:
     """Start a stopped application over: offsets of its group, its internal topics, its state on this host.
 
     Run it again if it was interrupted: no instance starts until it is complete. Run it on each host of an instance
@@ -60,11 +60,10 @@ def reset(
         for line in lines(request, plan):
             print(line)
         resetter.require_possible(plan)
-        if not execute:
+        if execute:
+            resetter.carry_out(lambda step: print(step, flush=True))
+        else:
             print(NOTHING_CHANGED)
-            return 0
-        resetter.carry_out(lambda step: print(step, flush=True))
-    return 0
 
 
 def lines(request: ResetRequest, plan: ResetPlan) -> Iterator[str]:

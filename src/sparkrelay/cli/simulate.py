@@ -53,13 +53,11 @@ def simulate(
     seed: Annotated[int, Parameter(help="The same seed creates the same groups.")] = 0,
     assignor: Annotated[
         list[str] | None,
-        Parameter(help="package.module:Class or ./file.py:Class; repeatable (default: all of ours).", negative=""),
+        Parameter(help="package.module:Class or ./file.py:Class; repeatable (default: all of ours)."),
     ] = None,
     assignor_setting: AssignorSettings = None,
-    and_ours: Annotated[bool, Parameter(help="With --assignor: compare with ours too.", negative="")] = False,
-    churn: Annotated[
-        list[Churn] | None, Parameter(help="Only this kind of churn; repeatable (default: all).", negative="")
-    ] = None,
+    and_ours: Annotated[bool, Parameter(help="With --assignor: compare with ours too.")] = False,
+    churn: Annotated[list[Churn] | None, Parameter(help="Only this kind of churn; repeatable (default: all).")] = None,
     cores: Annotated[int | None, Parameter(help="Cores for Spark (default: all of this machine).")] = None,
     json_file: Annotated[Path | None, Parameter(name="--json", help="Write the summary to this file.")] = None,
     csv: Annotated[Path | None, Parameter(help="Write every result as CSV into this new folder.")] = None,
@@ -67,7 +65,7 @@ def simulate(
     picture: Annotated[
         Path | None, Parameter(help="Draw the comparison: .svg, .html, or .png if matplotlib is installed.")
     ] = None,
-) -> int:
+) -> None:
     """Study task assignors: simulate groups through scale-out, scale-in, bounces, rack loss and flapping, on Spark.
 
     Prints one line for each kind of churn and assignor. See docs/simulate.md for what the columns mean.
@@ -133,7 +131,6 @@ def simulate(
         json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if picture is not None:
         write_picture(picture, summary, title=f"Task assignors in {scenarios:,} simulated groups (seed {seed})")
-    return 0
 
 
 def _chosen(assignor: Sequence[str] | None, and_ours: bool, settings: Mapping[str, str]) -> Sequence[Contestant]:

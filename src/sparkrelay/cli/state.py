@@ -27,7 +27,7 @@ StoreName = Annotated[str, Parameter(help="The store, as listed by 'sparkrelay s
 @state.command(name="list")
 def list_stores(
     *, application_id: ApplicationId, bootstrap_servers: BootstrapServers, command_config: CommandConfig = None
-) -> int:
+) -> None:
     """List the application's stores, and what they hold.
 
     Not listed are stores without a changelog, and tables whose topic is their changelog.
@@ -45,7 +45,6 @@ def list_stores(
     widths = [max(len(line[at]) for line in lines) for at in range(4)]
     for line in lines:
         print("  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[4]]))
-    return 0
 
 
 @state.command
@@ -55,11 +54,10 @@ def count(
     application_id: ApplicationId,
     bootstrap_servers: BootstrapServers,
     command_config: CommandConfig = None,
-) -> int:
+) -> None:
     """Print the number of rows of a table."""
     with _reader(application_id, bootstrap_servers, command_config) as reader:
         print(sum(batch.num_rows for batch in reader.rows(reader.table(store))))
-    return 0
 
 
 @state.command
@@ -98,7 +96,7 @@ def dump(
     application_id: ApplicationId,
     bootstrap_servers: BootstrapServers,
     command_config: CommandConfig = None,
-) -> int:
+) -> None:
     """Write a table to a Parquet file."""
     from pyarrow import parquet  # noqa: PLC0415
 
@@ -116,7 +114,6 @@ def dump(
         finally:
             draft.unlink(missing_ok=True)
     print(f"{rows} rows of store {store} are in {to}")
-    return 0
 
 
 def _reader(application_id: str, bootstrap_servers: str, command_config: Path | None) -> TableReader:

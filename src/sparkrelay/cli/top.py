@@ -25,39 +25,30 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 10.0
 _LONGEST_ANSWER: Final = 256 << 20
-_SIGNS: Final = {"active": "●", "restoring": "◐", "created": "◐", "standby": "○", "warming": "△"}
-_STYLES: Final = {
-    "active": "green",
-    "restoring": "yellow",
-    "created": "yellow",
-    "standby": "blue",
-    "warming": "magenta",
+#: Role of a task -> its sign and style.
+_FACES: Final = {
+    "active": ("●", "green"),
+    "restoring": ("◐", "yellow"),
+    "created": ("◐", "yellow"),
+    "standby": ("○", "blue"),
+    "warming": ("△", "magenta"),
 }
 _MOST_STORIES: Final = 5
 _NOT_ASKED: Final = 2
 #: Lines of the screen besides the tasks.
 _BESIDE_TASKS: Final = 22
 _FEWEST_TASKS: Final = 5
+_ONCE: Final = "Show it once and exit; the exit code is 1 if there is a problem, and 2 if the instance does not answer."
 
 
 def top(
-    url: str,
+    url: Annotated[str, Parameter(help="Any instance's page, such as http://localhost:9404.")],
     /,
     *,
-    once: Annotated[bool, Parameter(negative=())] = False,
-    interval: float = 2.0,
+    once: Annotated[bool, Parameter(help=_ONCE)] = False,
+    interval: Annotated[float, Parameter(help="Seconds between two updates.")] = 2.0,
 ) -> int | None:
-    """Show a group in the terminal, like its live page: who runs what, lag, throughput, rebalances.
-
-    Parameters
-    ----------
-    url
-        Any instance's page, such as http://localhost:9404.
-    once
-        Show it once and exit; the exit code is 1 if there is a problem, and 2 if the instance does not answer.
-    interval
-        Seconds between two updates.
-    """
+    """Show a group in the terminal, like its live page: who runs what, lag, throughput, rebalances."""
     if not 0.1 <= interval <= 3_600:
         raise ConfigException(f"--interval={interval} must be 0.1 to 3600 seconds")
     if once:
@@ -223,9 +214,10 @@ def _cell(place: tuple[dict[str, Any], bool] | None) -> Text:
         return Text("")
     task, stale = place
     role = task["role"]
+    sign, style = _FACES.get(role, ("?", ""))
     rest = "" if role == "active" or task["lag"] is None else f" {task['lag']:,.0f}"
-    text = f"{_SIGNS.get(role, '?')} {role}{rest}{' as last seen' if stale else ''}"
-    return Text(printable(text), style="dim" if stale else _STYLES.get(role, ""))
+    text = f"{sign} {role}{rest}{' as last seen' if stale else ''}"
+    return Text(printable(text), style="dim" if stale else style)
 
 
 def _order(name: str) -> tuple[int, int, str]:

@@ -53,7 +53,7 @@ class Client:
     batches: int = 0
     rate: float = 0.0
     gone: bool = False
-    spark_at: float | None = None
+    spark_at: float = 0.0
     spark_version: str = ""
     failure: str | None = None
     status: str = ""

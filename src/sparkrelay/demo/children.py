@@ -16,7 +16,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.devkafka.process import spawn_bound
+from sparkrelay.devkafka.process import reap, spawn_bound
+from sparkrelay.host import stat_fields
+from sparkrelay.runtime.worker.own_executor import executor_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,6 +36,9 @@ class Child:
         module: to run.
         options: the first argument.
         folder: of its files, and its working directory.
+
+    Attributes:
+        may_end: True once it is expected to end.
     """
 
     def __init__(self, name: str, module: str, options: Mapping[str, Any], *, folder: Path) -> None:
@@ -43,6 +48,7 @@ class Child:
         self._reports = reports.open("rb", buffering=0)
         self._unread = b""
         self._gone = False
+        self.may_end = False
         command = [sys.executable, "-m", module, json.dumps(options), str(reports)]
         with self.log_path.open("wb") as log:
             self._process = spawn_bound(command, log=log, cwd=folder)
@@ -78,9 +84,7 @@ class Child:
                     os.kill(pid, signal.SIGKILL)
             self._process.poll()  # reaps the session's leader
             time.sleep(_POLL_S)
-        self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()  # where devkafka's launcher watches us through a pipe
+        reap(self._process)
         self._gone = True  # the session id may be reused
 
     def last_lines(self) -> str:
@@ -92,8 +96,7 @@ def executor_among(pids: Iterable[int], executor: str) -> int | None:
     """Return the process that is the JVM of this Spark executor; None if there is none, or no ``/proc``."""
     for pid in pids:
         with contextlib.suppress(OSError):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"--executor-id" in command and command[command.index(b"--executor-id") + 1] == executor.encode():
+            if executor_id(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")) == executor:
                 return pid
     return None
 
@@ -111,8 +114,7 @@ def session_members(session: int) -> list[int]:
     for entry in processes.iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                # The command's name, in brackets, may hold anything; state, parent, group and session follow it.
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == session and fields[0] not in "ZX":
+                state, _parent, _group, leader, *_ = stat_fields(int(entry.name))
+                if int(leader) == session and state not in "ZX":
                     members.append(int(entry.name))
     return members

@@ -9,7 +9,6 @@ Records are sent by SparkRelay's own encoder and idempotent producer: a repeated
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from sparkrelay.client.messages import InitProducerIdRequest
 from sparkrelay.client.produce import Producer
 from sparkrelay.demo.flights import flights
 from sparkrelay.demo.tables import PARTITIONS
-from sparkrelay.records.batches.encode import ProducerState, encode, next_sequence
+from sparkrelay.records.batches.encode import ProducerState, encode
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.types import TopicPartition
 
@@ -39,31 +38,28 @@ class Pace:
     Args:
         seconds: for producing all records.
         limit: fraction not to be passed before ``lift``.
+        now: when producing begins.
     """
 
-    def __init__(self, seconds: float, *, limit: float) -> None:
+    def __init__(self, seconds: float, *, limit: float, now: float) -> None:
         self._seconds = seconds
         self._limit = limit
         self._rate = 1 / seconds
         self._position = 0.0
-        self._began: float | None = None
-        self._asked_at = 0.0
+        self._began = self._asked_at = now
 
     def lift(self, limit: float, now: float) -> None:
         """Raise the limit; to 1.0, with a rate that reaches the end in the time that is left."""
         if limit <= self._limit:
             return
-        if self._began is not None:
-            self.due(now)
+        self.due(now)
         self._limit = limit
-        if limit >= 1.0 and self._began is not None:
+        if limit >= 1.0:
             left = max(_MIN_REST_S, self._seconds - (now - self._began))
             self._rate = max(self._rate / 2, (1 - self._position) / left)
 
     def due(self, now: float) -> float:
-        """Return the fraction due at ``now``; the first call starts the clock."""
-        if self._began is None:
-            self._began = self._asked_at = now
+        """Return the fraction due at ``now``."""
         passed, self._asked_at = now - self._asked_at, now
         room = self._limit - self._position
         if self._limit < 1:
@@ -80,8 +76,6 @@ class Feeder:
     Args:
         bootstrap_servers: address of the broker.
         topic: an existing topic of ``PARTITIONS`` partitions.
-        seconds: for producing all flights.
-        limit: fraction not to be passed before ``lift``.
 
     Attributes:
         records: flights in all.
@@ -90,12 +84,13 @@ class Feeder:
         began_at: when producing began, seconds since 1970.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, *, seconds: float, limit: float) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._client = KafkaClient(ClientConfig(bootstrap_servers=bootstrap_servers, client_id="demo-feeder"))
         self._producer = Producer(self._client)
-        self._states: list[ProducerState] = []
+        self._id = (-1, -1)
+        self._sent = [0] * PARTITIONS
         self._topic = topic
-        self._pace = Pace(seconds, limit=limit)
+        self._pace: Pace | None = None
         self._flights = flights()
         self.records = len(self._flights)
         never_left = pc.sum(pc.match_substring(self._flights.column("value"), '"dep_delay":null'))
@@ -108,30 +103,32 @@ class Feeder:
         """True once every flight is acknowledged."""
         return self.produced == self.records
 
-    def begin(self) -> None:
-        """Start producing."""
+    def begin(self, *, seconds: float, limit: float) -> None:
+        """Start producing: all flights within ``seconds``, at most the fraction ``limit`` until ``lift``."""
         self._client.bootstrap(_TIMEOUT_S)
-        self._client.wait([self._client.request_metadata([self._topic])], _TIMEOUT_S)
-        self._states = [ProducerState(*self._producer_id(), 0)] * PARTITIONS
+        self._id = self._producer_id()
+        self._pace = Pace(seconds, limit=limit, now=time.monotonic())
         self.began_at = time.time()
 
     def lift(self, limit: float) -> None:
         """Raise the pace's limit to another fraction of the flights."""
+        assert self._pace is not None, "begin() was called"
         self._pace.lift(limit, time.monotonic())
 
     def feed(self) -> None:
         """Send the flights that are due by now, once producing has begun."""
         now = time.monotonic()
-        if not self.began_at or self.done or now - self._fed_at < _TICK_S:
+        if self._pace is None or self.done or now - self._fed_at < _TICK_S:
             return
         self._fed_at = now
         due = int(self.records * self._pace.due(now))
         for partition, some in enumerate(split(self._flights, self.produced, due)):
-            state = self._states[partition]
+            # A record's sequence is its position in the partition: there are far fewer than 2^31.
+            state = ProducerState(*self._id, self._sent[partition])
             keys, values, times = some.columns
             for batch in encode(keys, values, timestamps=times, producer=state, max_batch_bytes=_MAX_BATCH_BYTES):
                 self._producer.send(TopicPartition(self._topic, partition), batch.data, transactional_id=None)
-            self._states[partition] = replace(state, base_sequence=next_sequence(state.base_sequence, len(some)))
+            self._sent[partition] += len(some)
         self._producer.flush(_TIMEOUT_S)
         self.produced = due
 

@@ -33,10 +33,10 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = Live(console=console, auto_refresh=False)
+        self._board: Board | None = None
+        self._live = Live(console=console, auto_refresh=False, get_renderable=self._picture)
         self._drawn_at = 0.0
         self._printed = 0
-        self._board: Board | None = None
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -44,10 +44,7 @@ class Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live.is_started:
-            if self._board is not None:
-                self._live.update(_picture(self._board))
-            self._live.stop()
+        self._live.stop()  # after drawing once more
 
     def show(self, board: Board) -> None:
         """Draw the board, at most five times a second; without a terminal, print its new notes."""
@@ -58,7 +55,10 @@ class Screen:
             self._printed = len(board.notes)
         elif (now := time.monotonic()) - self._drawn_at >= _REFRESH_S:
             self._drawn_at = now
-            self._live.update(_picture(board), refresh=True)
+            self._live.refresh()
+
+    def _picture(self) -> RenderableType:
+        return _picture(self._board) if self._board else ""
 
 
 def _picture(board: Board) -> RenderableType:

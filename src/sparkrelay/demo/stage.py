@@ -42,7 +42,6 @@ class Stage:
         self.board = board
         self._began_at = time.monotonic()
         self._children: dict[str, Child] = {}
-        self._expected_to_end: set[str] = set()
         self._kafka: DevKafka | None = None
         self._feeder: Feeder | None = None
         self._reader: OutputReader | None = None
@@ -71,7 +70,7 @@ class Stage:
 
     def _await_end(self, name: str, what: str) -> None:
         child = self._children[name]
-        self._expected_to_end.add(name)
+        child.may_end = True
         self._until(what, lambda: child.exit_code is not None)
         if child.exit_code:
             raise SparkRelayError(self._failure(name, "failed"))
@@ -106,7 +105,7 @@ class Stage:
             ended = child.exit_code is not None
             for report in child.reports():
                 self.board.apply(name, report)
-            if ended and name not in self._expected_to_end:
+            if ended and not child.may_end:
                 raise SparkRelayError(self._failure(name, "ended unexpectedly"))
         self._show()
 

@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -119,10 +120,8 @@ class Story(Stage):
             SparkRelayError: a child died, or a stage exceeded its bound; the message has the end of the child's log.
         """
         kafka = self._start_broker()
-        self._feeder = feeder = Feeder(kafka, FLIGHTS_TOPIC, seconds=self._pacing.seconds, limit=_BEFORE_B)
-        self._leaving.callback(feeder.close)
-        self._reader = reader = OutputReader(kafka)
-        self._leaving.callback(reader.close)
+        self._feeder = feeder = self._leaving.enter_context(closing(Feeder(kafka, FLIGHTS_TOPIC)))
+        self._reader = reader = self._leaving.enter_context(closing(OutputReader(kafka)))
         self._let_a_work_alone(kafka, feeder, reader)
         executor_takeover_s = round(self._lose_executor(reader), 2) if self._executors > 1 else None
         spark_start_s, joined_s, moved = self._let_b_join(kafka, feeder)
@@ -197,15 +196,14 @@ class Story(Stage):
         pid = self._start_child(name, "sparkrelay.demo.instance", options).pid
         self.board.note(f"{name} starts: a PySpark application in its own process, pid {pid}")
         self.board.note(f"http://127.0.0.1:{page}/ shows the group, as {name} sees it")
-        self._until(f"{name}'s Spark session is up", lambda: client.spark_at is not None)
-        assert client.spark_at is not None
+        self._until(f"{name}'s Spark session is up", lambda: client.spark_at > 0)
         return client.spark_at
 
     def _let_a_work_alone(self, kafka: str, feeder: Feeder, reader: OutputReader) -> None:
         self._start_instance("A", kafka)
         self._until("A runs every task", lambda: len(self._active("A")) == _TASKS)
         self.board.title = "A works alone"
-        feeder.begin()
+        feeder.begin(seconds=self._pacing.seconds, limit=_BEFORE_B)
         self.board.note(f"{feeder.records:,} flights of 2013 begin to flow into topic {FLIGHTS_TOPIC!r}")
         self._until("A's first row is in the result", lambda: reader.rows > 0)
         alone_until = time.monotonic() + self._pacing.alone_s
@@ -286,7 +284,7 @@ class Story(Stage):
         """Kill A in the middle of its work; return its number of tasks, and the seconds until one of them continues."""
         self.board.title = "A is dead; the group waits for its heartbeat"
         lost = self.board.clients["A"].having(Share.ACTIVE, Share.RESTORING)
-        self._expected_to_end.add("A")
+        self._children["A"].may_end = True
         killed_at = time.time()
         self._children["A"].kill()
         self.board.end("A", "killed")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import os
 import shutil
 import signal
-import subprocess
 import time
 import uuid
 from pathlib import Path
@@ -17,13 +17,14 @@ from sparkrelay.devkafka.folders import add_user, make_own, make_temporary, swee
 from sparkrelay.devkafka.jars import KAFKA_VERSION, kafka_classpath
 from sparkrelay.devkafka.ports import LOOPBACK, HeldPort, is_free
 from sparkrelay.devkafka.probe import answers
-from sparkrelay.devkafka.process import OWN_FILES, spawn_bound, spawn_detached, wait_until_stopped
+from sparkrelay.devkafka.process import reap, run_own, spawn_bound, spawn_detached, wait_until_stopped
 from sparkrelay.devkafka.settings import render, server_settings
 from sparkrelay.errors import DevKafkaException
 from sparkrelay.java import require_java
 from sparkrelay.own_files import open_file, replace_file
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Mapping, Sequence
 
     from sparkrelay.devkafka.settings import Listener
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 LOG_NAME = "broker.log"
 _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 20.0
-_PROBE_TIMEOUT_S = 2.0
 _POLL_S = 0.05
 _TAIL_LINES = 30
 _ERROR_LINES = 5
@@ -96,7 +96,7 @@ class DevKafka:
         self._wanted_port = port
         self._port: int | None = None
         #: Reserves the port while the broker is down, until ``close()``.
-        self._held: HeldPort | None = None
+        self._reserved = contextlib.ExitStack()
         self._heap_mb = heap_mb
         self._overrides = dict(server_properties or {})
         self._listeners = tuple(listeners)
@@ -175,14 +175,12 @@ class DevKafka:
         if not self.running:
             return
         self.resume()  # a stopped process does not see SIGTERM
-        self._signal(signal.SIGTERM)
-        self._reap(_STOP_TIMEOUT_S)
+        reap(self._signal(signal.SIGTERM), _STOP_TIMEOUT_S)
 
     def kill(self) -> None:
         """Kill the broker (SIGKILL), like a crash."""
         if self.running:
-            self._signal(signal.SIGKILL)
-            self._reap(_STOP_TIMEOUT_S)
+            reap(self._signal(signal.SIGKILL), _STOP_TIMEOUT_S)
 
     def pause(self) -> None:
         """Freeze the broker (SIGSTOP). When this returns, connections are open and nothing answers."""
@@ -207,7 +205,7 @@ class DevKafka:
             self.kill()  # nobody will read the data
         else:
             self.stop()
-        self._release_port()
+        self._reserved.close()
         if self._temporary and self._data_dir is not None:
             shutil.rmtree(self._data_dir, ignore_errors=True)
             self._data_dir = None
@@ -276,20 +274,12 @@ class DevKafka:
 
     def _choose_port(self) -> None:
         if self._port is None:
-            self._release_port()
-            if self._wanted_port is None:
-                self._held = HeldPort()
-            self._port = self._held.number if self._held is not None else self._wanted_port
-        assert self._port is not None
+            self._reserved.close()
+            self._port = self._wanted_port or self._reserved.enter_context(HeldPort()).number
         if not is_free(self._port):
             raise DevKafkaException(
                 f"Port {self._port} is taken ({_PORT_TAKEN}): choose another, or omit it for a free one."
             )
-
-    def _release_port(self) -> None:
-        if self._held is not None:
-            self._held.release()
-            self._held = None
 
     def _write_settings(self, controller_port: int) -> Path:
         assert self._port is not None
@@ -308,19 +298,11 @@ class DevKafka:
         # A leading dash would be taken for an option.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
         levels = [word for name, level in self._features.items() for word in ("--feature", f"{name}={level}")]
-        run = subprocess.run(
-            [*command, *_FORMAT, "-c", str(settings), "-t", cluster, *levels],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_START_TIMEOUT_S,
-            umask=OWN_FILES,
+        code, output = run_own(
+            [*command, *_FORMAT, "-c", str(settings), "-t", cluster, *levels], timeout_s=_START_TIMEOUT_S
         )
-        if run.returncode:
-            raise DevKafkaException(
-                f"Kafka's storage tool could not format {self.data_dir} (exit {run.returncode}):\n"
-                f"{(run.stdout + run.stderr)[-2000:].strip()}"
-            )
+        if code:
+            raise DevKafkaException(f"Kafka's storage tool could not format {self.data_dir} (exit {code}):\n{output}")
 
     def _launch(self, command: list[str]) -> None:
         spawn = spawn_detached if self._detached else spawn_bound
@@ -332,7 +314,7 @@ class DevKafka:
         deadline = time.monotonic() + _START_TIMEOUT_S
         assert self._port is not None
         try:
-            while not answers(LOOPBACK, self._port, timeout_s=_PROBE_TIMEOUT_S):
+            while not answers(LOOPBACK, self._port):
                 code = self._process.poll()
                 if code is not None:
                     raise DevKafkaException(self._failure(f"The broker ended with exit code {code}.", begins))
@@ -362,16 +344,6 @@ class DevKafka:
             raise DevKafkaException(f"The broker is not running, so it cannot get {number.name}: call start() first.")
         self._process.send_signal(number)
         return self._process
-
-    def _reap(self, timeout_s: float) -> None:
-        assert self._process is not None
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()  # releases the watcher, see launch.py
 
 
 def _major(version: str) -> int:

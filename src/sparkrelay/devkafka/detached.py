@@ -7,7 +7,6 @@ kills and removes what the record names, so the record is not trusted where othe
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -20,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkrelay.devkafka.broker import LOG_NAME, DevKafka
-from sparkrelay.devkafka.folders import make_own, require_own
+from sparkrelay.devkafka.folders import locked, make_own, require_own
 from sparkrelay.devkafka.ports import LOOPBACK
-from sparkrelay.devkafka.probe import answers
+from sparkrelay.devkafka.probe import PROBE_TIMEOUT_S, answers
 from sparkrelay.errors import DevKafkaException
 from sparkrelay.host import process_start
-from sparkrelay.own_files import open_file, read_file, replace_file, state_folder
+from sparkrelay.own_files import read_file, replace_file, state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +37,6 @@ _RECORD = "broker.json"
 _OTHER_FOLDER = "Set XDG_STATE_HOME to a folder that only this user may write to."
 _STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.02
-_PROBE_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,7 @@ class DetachedBroker:
 
     def answers(self) -> bool:
         """Return whether it answers requests."""
-        return answers(LOOPBACK, self.port, timeout_s=_PROBE_TIMEOUT_S)
+        return answers(LOOPBACK, self.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +116,7 @@ def start_broker(
             if not found.answers():
                 raise DevKafkaException(
                     f"A development broker (pid {found.pid}) is there but does not answer on {found.bootstrap_servers} "
-                    f"within {_PROBE_TIMEOUT_S:.0f} s. Look at {found.log_path}, or run "
+                    f"within {PROBE_TIMEOUT_S:.0f} s. Look at {found.log_path}, or run "
                     f"'{broker_command('stop', name)}'."
                 )
             return Started(broker=found, was_running=True)
@@ -207,6 +205,5 @@ def _locked(name: str) -> Iterator[Path]:
     folder = _folder(name)
     for part in _own_folders(folder):
         make_own(part, _OTHER_FOLDER)
-    with os.fdopen(open_file(folder / "broker.lock", os.O_WRONLY | os.O_CREAT), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder / "broker.lock"):
         yield folder

@@ -1,4 +1,4 @@
-"""Temporary folders of brokers, and the removal of abandoned ones.
+"""Folders that only this user may write to, file locks, and temporary folders of brokers.
 
 A test run killed with SIGKILL takes its broker along but leaves the folder, which may hold gigabytes. Each folder names
 the processes that need it; the next broker to start removes the folders whose processes have all ended.
@@ -6,15 +6,21 @@ the processes that need it; the next broker to start removes the folders whose p
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparkrelay.errors import DevKafkaException
 from sparkrelay.host import process_start
 from sparkrelay.own_files import distrust, make_directory, open_file, read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PREFIX = "sparkrelay-kafka-"
 _USERS = "processes"
@@ -37,6 +43,14 @@ def require_own(folder: Path, remedy: str, *, by_root: bool = False) -> None:
     """Raise DevKafkaException, with the remedy, if others may have written to an existing folder."""
     if said := distrust(folder, by_root=by_root):
         raise DevKafkaException(f"The folder {said}. {remedy}")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock a file, made if missing, for the context; waits while another process has the lock."""
+    with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def make_temporary() -> Path:

@@ -11,23 +11,17 @@ as for every JVM.
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import os
 import subprocess
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sparkrelay.devkafka.folders import make_own, require_own
-from sparkrelay.devkafka.process import OWN_FILES
+from sparkrelay.devkafka.folders import locked, make_own, require_own
+from sparkrelay.devkafka.process import run_own
 from sparkrelay.errors import DevKafkaException
 from sparkrelay.java import require_java
-from sparkrelay.own_files import cache_folder, open_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from sparkrelay.own_files import cache_folder
 
 #: The default version.
 KAFKA_VERSION = "4.3.1"
@@ -64,39 +58,32 @@ def kafka_classpath(version: str = KAFKA_VERSION, artifact: str = _BROKER) -> st
     libs = cache_folder() / f"{'kafka' if artifact == _BROKER else artifact}-{version}"
     make_own(libs.parent, _OTHER_CACHE, by_root=True)
     if not libs.is_dir():
-        with _locked(libs.with_name(f"{libs.name}.lock")):
+        with locked(libs.with_name(f"{libs.name}.lock")):
             if not libs.is_dir():
                 _resolve(artifact, version, libs)
     require_own(libs, _OTHER_CACHE, by_root=True)
     return str(libs / "*")
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _resolve(artifact: str, version: str, libs: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{libs.name}-", dir=libs.parent) as folder:
         work = Path(folder)
         try:
-            run = _run_ivy(work, _IVY_MODULE.format(artifact=artifact, kafka=version, slf4j=_SLF4J_VERSION))
+            code, output = _run_ivy(work, _IVY_MODULE.format(artifact=artifact, kafka=version, slf4j=_SLF4J_VERSION))
         except subprocess.TimeoutExpired as error:
             raise DevKafkaException(
                 f"Resolving Apache Kafka {version} with Ivy took more than {_RESOLVE_TIMEOUT_S} s. {_REMEDY}"
             ) from error
-        if run.returncode or not list(work.glob(f"libs/{artifact}-*.jar")):
+        if code or not list(work.glob(f"libs/{artifact}-*.jar")):
             raise DevKafkaException(
-                f"Apache Kafka {version} ({artifact}) could not be resolved by Ivy (exit {run.returncode}). "
-                f"{_REMEDY} Ivy said:\n{(run.stdout + run.stderr)[-2000:].strip()}"
+                f"Apache Kafka {version} ({artifact}) could not be resolved by Ivy (exit {code}). {_REMEDY} "
+                f"Ivy said:\n{output}"
             )
         (work / "libs").rename(libs)  # atomic: the folder is complete or missing
 
 
-def _run_ivy(work: Path, module: str) -> subprocess.CompletedProcess[str]:
-    """Have Ivy retrieve a module's dependencies into ``libs`` of a folder."""
+def _run_ivy(work: Path, module: str) -> tuple[int, str]:
+    """Have Ivy retrieve a module's dependencies into ``libs`` of a folder; return its exit code and output."""
     (work / "ivy.xml").write_text(module)
     settings = os.environ.get("SPARKRELAY_IVY_SETTINGS")
     command = [require_java(), "-jar", str(_ivy_jar()), "-warn"]
@@ -104,9 +91,7 @@ def _run_ivy(work: Path, module: str) -> subprocess.CompletedProcess[str]:
     command += ["-ivy", str(work / "ivy.xml"), "-confs", "default", "-types", "jar", "bundle"]
     command += ["-cache", str(work / "cache")]
     command += ["-retrieve", str(work / "libs" / "[artifact]-[revision].[ext]")]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=_RESOLVE_TIMEOUT_S, umask=OWN_FILES
-    )
+    return run_own(command, timeout_s=_RESOLVE_TIMEOUT_S)
 
 
 def _ivy_jar() -> Path:

@@ -6,9 +6,8 @@ child SIGKILL when the thread that started it ends (PR_SET_PDEATHSIG), which sur
 cases this process becomes the command, so its pid is the command's.
 
 Refused: ``preexec_fn`` (runs Python between fork and exec, in a process with threads), and a wrapper that stays (its
-    pid
-is not the broker's, and it can be killed too). This file has no imports of ours: it runs in an isolated Python in 20
-ms.
+pid is not the broker's, and it can be killed too). This file has no imports of ours: it runs in an isolated Python in
+20 ms.
 """
 
 from __future__ import annotations

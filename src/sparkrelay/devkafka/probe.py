@@ -14,6 +14,9 @@ from __future__ import annotations
 import socket
 import struct
 
+#: Bound of each network step, in seconds.
+PROBE_TIMEOUT_S = 2.0
+
 _CLIENT = b"sparkrelay-probe"
 _CORRELATION = 0x5EA7
 _BODY = struct.pack(">hhih", 3, 1, _CORRELATION, len(_CLIENT)) + _CLIENT + struct.pack(">i", 0)
@@ -21,7 +24,7 @@ _REQUEST = struct.pack(">i", len(_BODY)) + _BODY
 _LARGEST_ANSWER = 1 << 20
 
 
-def answers(host: str, port: int, *, timeout_s: float) -> bool:
+def answers(host: str, port: int, *, timeout_s: float = PROBE_TIMEOUT_S) -> bool:
     """Return whether a Kafka broker serves requests at an address; each network step takes at most ``timeout_s``."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:

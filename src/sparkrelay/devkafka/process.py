@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 _KERNEL_WATCHES = sys.platform == "linux"
 #: The umask of programs whose files are private to this user.
-OWN_FILES = 0o077
+_OWN_FILES = 0o077
+_OUTPUT_CHARACTERS = 2_000
+
+
+def run_own(command: Sequence[str], *, timeout_s: float) -> tuple[int, str]:
+    """Run a program whose files are private to this user; return its exit code and the end of its output."""
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s, umask=_OWN_FILES)
+    return run.returncode, (run.stdout + run.stderr)[-_OUTPUT_CHARACTERS:].strip()
 
 
 def spawn_detached(command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
@@ -37,6 +44,17 @@ def spawn_bound(command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subproce
     parent, stdin = (str(os.getpid()), subprocess.DEVNULL) if _KERNEL_WATCHES else (launch.BY_PIPE, subprocess.PIPE)
     launched = [sys.executable, "-I", "-S", launch.__file__, parent, *command]
     return _keeper(os.getpid()).call(lambda: _spawn(launched, stdin, log, cwd))
+
+
+def reap(process: subprocess.Popen[bytes], timeout_s: float | None = None) -> None:
+    """Wait for a process to end, with SIGKILL after ``timeout_s``, and release its watcher."""
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdin is not None:
+        process.stdin.close()  # ends the watcher, see launch.py
 
 
 def wait_until_stopped(pid: int, timeout_s: float) -> bool:
@@ -95,6 +113,6 @@ def _spawn(command: Sequence[str], stdin: int, log: BinaryIO, cwd: Path) -> subp
         stdout=log,
         stderr=subprocess.STDOUT,
         cwd=cwd,
-        umask=OWN_FILES,
+        umask=_OWN_FILES,
         start_new_session=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NODE_ID = 1
+#: Characters with a meaning in a properties file, and characters that are written as UTF-16 code units.
+_SPECIAL = re.compile(r"[\\ #!=:]")
+_OTHER = re.compile(r"[^ -~]")
 
 # One node cannot replicate; with few internal partitions the first group and the first transaction are quick.
 _SINGLE_NODE = {
@@ -109,13 +113,8 @@ def render(settings: Mapping[str, str]) -> str:
 
 
 def _escape(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    escaped = "".join(c if " " <= c <= "~" else "".join(f"\\u{u:04x}" for u in _utf16(c)) for c in escaped)
-    for special in " #!=:":
-        escaped = escaped.replace(special, "\\" + special)
-    return escaped
+    return _OTHER.sub(_code_units, _SPECIAL.sub(r"\\\g<0>", text))
 
 
-def _utf16(character: str) -> list[int]:
-    raw = character.encode("utf-16-be")
-    return [int.from_bytes(raw[i : i + 2], "big") for i in range(0, len(raw), 2)]
+def _code_units(found: re.Match[str]) -> str:
+    return "".join(f"\\u{unit}" for unit in found[0].encode("utf-16-be").hex(" ", 2).split())

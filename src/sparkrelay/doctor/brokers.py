@@ -23,7 +23,7 @@ from sparkrelay.doctor.topics import look_at_topics
 from sparkrelay.errors import AuthenticationException, AuthorizationException, SparkRelayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from sparkrelay.client.transport.response import Response
     from sparkrelay.doctor.findings import Finding
@@ -50,8 +50,7 @@ def look_at_brokers(settings: Mapping[str, Any], question: Question) -> Iterator
         except SparkRelayError as error:
             yield fail("brokers", str(error), "Start the broker, or fix --bootstrap-servers and security.protocol")
             return
-        answers: dict[int, Any] = {}
-        yield from _addresses(client, question, answers)
+        answers = yield from _addresses(client, question)
         for node, answer in sorted(answers.items()):
             if node >= 0 and (finding := check_versions(str(client.metadata.brokers[node]), _versions(answer))):
                 yield finding
@@ -82,8 +81,9 @@ def check_features(levels: Mapping[str, int]) -> Finding:
     return ok("features", shown)
 
 
-def _addresses(client: KafkaClient, question: Question, answers: dict[int, Any]) -> Iterator[Finding]:
-    """Connect to each bootstrap address and each advertised one; add the brokers' answers to ``answers``, by node."""
+def _addresses(client: KafkaClient, question: Question) -> Generator[Finding, None, dict[int, Any]]:
+    """Connect to each bootstrap address and each advertised one; return the brokers' answers by node."""
+    answers: dict[int, Any] = {}
     given = {-1 - number: f"{host}:{port}" for number, (host, port) in enumerate(client.config.servers())}
     advertised = {node: f"{broker.host}:{broker.port}" for node, broker in client.metadata.brokers.items()}
     waiting: dict[int, Response] = {
@@ -107,6 +107,7 @@ def _addresses(client: KafkaClient, question: Question, answers: dict[int, Any])
                 "This is the address that the broker advertises to its clients (advertised.listeners of the listener "
                 "that you use): let this machine resolve and reach it, or have the broker advertise another one",
             )
+    return answers
 
 
 def _versions(answer: Any) -> dict[int, int]:
@@ -117,12 +118,12 @@ def _application(client: KafkaClient, question: Question, servers: str) -> Itera
     id_ = question.application_id
     if id_ is not None:
         commands = {(access.kind, access.name): access.command("User:NAME", servers) for access in needed_access(id_)}
-        yield from _guarded("group", lambda: _group(client, id_, question.timeout, commands["group", id_]))
+        yield from _guarded("group", lambda: [_group(client, id_, question.timeout, commands["group", id_])])
         yield from _guarded("permissions", lambda: _own_names(client, id_, question.timeout, commands))
     yield from _guarded("topics", lambda: look_at_topics(client, question))
 
 
-def _guarded(check: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _guarded(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
     """Yield the findings of a check; an exception is a finding as well."""
     try:
         yield from look()
@@ -130,7 +131,7 @@ def _guarded(check: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Find
         yield fail(check, str(error), "Check whether the brokers are well, and try again with a longer --timeout")
 
 
-def _group(client: KafkaClient, group: str, timeout: float, command: str) -> Iterator[Finding]:
+def _group(client: KafkaClient, group: str, timeout: float, command: str) -> Finding:
     coordinators = CoordinatorCache(client)
     check = f"group {group}"
     # The last version that reports permissions on a group that does not exist yet.
@@ -140,21 +141,18 @@ def _group(client: KafkaClient, group: str, timeout: float, command: str) -> Ite
         exchange = coordinators.ask_group(group, request, what, lambda answer: [answer.groups[0].error_code])
         found = run_exchange(client, what, exchange, timeout).groups[0]
     except AuthorizationException:
-        yield fail(check, "this user may not DESCRIBE it, nor READ it, then", command)
-        return
+        return fail(check, "this user may not DESCRIBE it, nor READ it, then", command)
     operations = permitted(found.authorized_operations)
     if operations is not None and "READ" not in operations:
-        yield fail(check, "this user may not READ it", command)
-        return
+        return fail(check, "this user may not READ it", command)
     if found.protocol_type not in {"", "consumer"}:
-        yield fail(check, f"it is a group of another type, {found.protocol_type!r}", "Choose another application.id")
-        return
+        return fail(check, f"it is a group of another type, {found.protocol_type!r}", "Choose another application.id")
     members = len(found.members)
     # Brokers call an unknown group dead.
     state = "not there yet" if found.group_state == "Dead" else found.group_state
     no_reset = operations is not None and "DELETE" not in operations
     lacking = ", DELETE is not (only sparkrelay reset needs it)" if no_reset else ""
-    yield ok(check, f"{state}, {members} member{'' if members == 1 else 's'}; READ is permitted{lacking}")
+    return ok(check, f"{state}, {members} member{'' if members == 1 else 's'}; READ is permitted{lacking}")
 
 
 def _own_names(
@@ -179,17 +177,10 @@ def _own_names(
     check = f"topics {own}*"
     lacking = [op for op, code in codes.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     if lacking:
-        yield fail(
-            check, f"of what changelogs and repartition topics need, this user lacks {', '.join(lacking)}",
-            commands["topic", own],
-        )  # fmt: skip
-        return
-    other = codes.get("CREATE", 0)
-    if other:
-        yield fail(
-            check,
-            f"none can be created: {error_name(other)}",
-            str(broker_error(other, "Set replication.factor to a value that the cluster supports")),
-        )
-        return
-    yield ok(check, f"{', '.join(codes)} are permitted")
+        what = f"of what changelogs and repartition topics need, this user lacks {', '.join(lacking)}"
+        yield fail(check, what, commands["topic", own])
+    elif other := codes["CREATE"]:
+        remedy = broker_error(other, "Set replication.factor to a value that the cluster supports")
+        yield fail(check, f"none can be created: {error_name(other)}", str(remedy))
+    else:
+        yield ok(check, f"{', '.join(codes)} are permitted")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import platform
 import re
@@ -31,6 +32,7 @@ _LEAST_MB: Final = 2_000
 _ADVISED_FILES: Final = 4_096
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(;.*)?")
 _BOUND: Final = re.compile(r"(>=|<|==|>|<=)\s*([0-9][0-9.]*)")
+_RELATIONS: Final = {">=": operator.ge, "<": operator.lt, "==": operator.eq, ">": operator.gt, "<=": operator.le}
 _MB: Final = 1 << 20
 #: adjtimex(2): the clock is not synchronised.
 _TIME_ERROR: Final = 5
@@ -161,6 +163,14 @@ def check_clock(synchronised: bool | None) -> Finding:
     return ok("clock", "synchronised (NTP)")
 
 
+def read_system_file(path: str) -> str:
+    """Return the text of a file of the kernel; empty if there is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def installed_requirements() -> list[str]:
     """Return the requirements in SparkRelay's installed metadata."""
     try:
@@ -195,36 +205,33 @@ def _version(name: str) -> str | None:
 
 def _within(version: str, bounds: str) -> bool:
     found = _numbers(version)
-    for relation, text in _BOUND.findall(bounds):
-        bound = _numbers(text)
-        width = max(len(found), len(bound))
-        left, right = (numbers + (0,) * (width - len(numbers)) for numbers in (found, bound))
-        fits = {">=": left >= right, "<": left < right, "==": left == right, ">": left > right, "<=": left <= right}
-        if not fits[relation]:
-            return False
-    return True
+    return all(_RELATIONS[relation](found, _numbers(bound)) for relation, bound in _BOUND.findall(bounds))
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _numbers(version: str) -> list[int]:
+    """Return the numbers of a release without zeros at the end: 4.3 is 4.3.0."""
     match = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
+    numbers = [int(part) for part in match[0].split(".")] if match else []
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers
 
 
 def _cores() -> float:
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    quota = _read("/sys/fs/cgroup/cpu.max").split()
+    quota = read_system_file("/sys/fs/cgroup/cpu.max").split()
     if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
         cores = min(cores, int(quota[0]) / int(quota[1]))
     return cores
 
 
 def _memory() -> int | None:
-    match = re.search(r"MemAvailable:\s+(\d+) kB", _read("/proc/meminfo"))
+    match = re.search(r"MemAvailable:\s+(\d+) kB", read_system_file("/proc/meminfo"))
     found = [int(match[1]) * 1024] if match else []
-    limit, used = (_read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+    limit, used = (read_system_file(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
     if limit.isdigit() and used.isdigit() and int(limit) < _UNLIMITED:
         # The page cache can be reclaimed; if its size is unknown, all used memory counts.
-        cached = re.search(r"^inactive_file (\d+)$", _read("/sys/fs/cgroup/memory.stat"), re.MULTILINE)
+        cached = re.search(r"^inactive_file (\d+)$", read_system_file("/sys/fs/cgroup/memory.stat"), re.MULTILINE)
         found.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
     return min(found) // _MB if found else None
 
@@ -237,10 +244,3 @@ def _synchronised() -> bool | None:
     except (OSError, AttributeError):
         return None
     return None if state < 0 else bool(state != _TIME_ERROR)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""

@@ -15,6 +15,8 @@ from sparkrelay.client.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparkrelay.client.coordinators import CoordinatorCache
     from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
@@ -40,26 +42,18 @@ def permitted_on_own_names(
         backoff = client.config.retry_backoff()
         return coordinators.ask(CoordinatorKind.TRANSACTION, name, request, backoff=backoff)
 
-    found = results(
-        run_exchanges(
-            client,
-            {
-                "transactional id": coordinator(_end(name)),
-                "CREATE": ask(client, lambda: _create(name, timeout_ms)),
-                "READ": ask(client, lambda: _fetch(name)),
-                "WRITE": coordinator(_join(name)),
-                "DELETE": ask(client, lambda: _delete(name, timeout_ms)),
-            },
-            timeout,
-        )
-    )
-    return {
-        "transactional id": found["transactional id"].error_code,
-        "CREATE": found["CREATE"].topics[0].error_code,
-        "READ": found["READ"].responses[0].partitions[0].error_code,
-        "WRITE": found["WRITE"].results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
-        "DELETE": found["DELETE"].topics[0].partitions[0].error_code,
+    def code_of_write(answer: Any) -> Any:
+        return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+
+    probes: dict[str, tuple[Exchange[Any], Callable[[Any], Any]]] = {
+        "transactional id": (coordinator(_end(name)), lambda answer: answer.error_code),
+        "CREATE": (ask(client, lambda: _create(name, timeout_ms)), lambda answer: answer.topics[0].error_code),
+        "READ": (ask(client, lambda: _fetch(name)), lambda answer: answer.responses[0].partitions[0].error_code),
+        "WRITE": (coordinator(_join(name)), code_of_write),
+        "DELETE": (ask(client, lambda: _delete(name, timeout_ms)), lambda a: a.topics[0].partitions[0].error_code),
     }
+    answers = results(run_exchanges(client, {one: exchange for one, (exchange, _) in probes.items()}, timeout))
+    return {one: code(answers[one]) for one, (_, code) in probes.items()}
 
 
 def _end(name: str) -> Any:

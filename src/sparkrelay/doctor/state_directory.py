@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.doctor.findings import fail, ok, warn
+from sparkrelay.doctor.machine import read_system_file
 from sparkrelay.own_files import distrust, state_folder, user_name, volume_group
 
 if TYPE_CHECKING:
@@ -42,13 +43,11 @@ def look_at_state_directory(state_dir: Path | None, application_id: str | None) 
     while not there.exists() and there != there.parent:
         there = there.parent
     try:
-        yield from _owner(root, there, application_id)
-        yield check_file_system(root, file_system_of(there, _mounts()))
+        yield _owner(root, there, application_id)
+        yield check_file_system(root, file_system_of(there, read_system_file("/proc/self/mountinfo")))
         usage = shutil.disk_usage(there)
     except OSError as error:
-        yield fail(
-            _CHECK, f"{root} cannot be examined ({error.strerror}: {error.filename})", _own_directory(os.geteuid())
-        )
+        yield fail(_CHECK, f"{root} cannot be examined ({error.strerror}: {error.filename})", _own_directory())
         return
     yield check_space(root, usage.free, usage.total)
 
@@ -107,35 +106,23 @@ def file_system_of(path: Path, mounts: str) -> str:
     return kind
 
 
-def _owner(root: Path, there: Path, application_id: str | None) -> Iterator[Finding]:
-    me = os.geteuid()
+def _owner(root: Path, there: Path, application_id: str | None) -> Finding:
     if not there.is_dir():
-        yield fail(_CHECK, f"{there} is not a directory", _own_directory(me))
-        return
+        return fail(_CHECK, f"{there} is not a directory", _own_directory())
     if not os.access(there, os.W_OK | os.X_OK):
-        yield fail(_CHECK, f"{user_name(me)} may not write to {there}", _own_directory(me))
-        return
+        return fail(_CHECK, f"{user_name(os.geteuid())} may not write to {there}", _own_directory())
     if there != root:
-        yield ok(_CHECK, f"{root} does not exist yet; the first start creates it")
-        return
+        return ok(_CHECK, f"{root} does not exist yet; the first start creates it")
     group = volume_group(root)
     said = distrust(root, group=group, by_root=True)
     home = root / application_id if application_id else None
     if said is None and home is not None and os.path.lexists(home):
         said = distrust(home, group=group)
     if said:
-        yield fail(_CHECK, said, _own_directory(me))
-        return
+        return fail(_CHECK, said, _own_directory())
     status = root.stat()
-    yield ok(_CHECK, f"{root}, owner {user_name(status.st_uid)}, mode {stat.S_IMODE(status.st_mode):04o}")
+    return ok(_CHECK, f"{root}, owner {user_name(status.st_uid)}, mode {stat.S_IMODE(status.st_mode):04o}")
 
 
-def _own_directory(me: int) -> str:
-    return f"Set state.dir to a directory on a local disk that belongs to {user_name(me)}, mode 0700"
-
-
-def _mounts() -> str:
-    try:
-        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+def _own_directory() -> str:
+    return f"Set state.dir to a directory on a local disk that belongs to {user_name(os.geteuid())}, mode 0700"

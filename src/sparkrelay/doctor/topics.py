@@ -118,40 +118,35 @@ def check_topic(topic: TopicFacts, *, brokers: int, servers: str) -> Iterator[Fi
             f"min.insync.replicas={in_sync}, with {copies} replicas: nothing can be written",
             _set(topic.name, f"min.insync.replicas={max(1, copies - 1)}", servers),
         )
-    trouble = list(_deletion(check, topic, topic.configs, servers))
-    yield from trouble
-    if not trouble:
-        yield ok(check, f"{known}, cleanup.policy={topic.configs.get('cleanup.policy')}, {_kept(topic.configs)}")
+    yield _deletion(check, topic, topic.configs, servers, known)
 
 
-def _deletion(check: str, topic: TopicFacts, configs: Mapping[str, str | None], servers: str) -> Iterator[Finding]:
+def _deletion(check: str, topic: TopicFacts, configs: Mapping[str, str | None], servers: str, known: str) -> Finding:
     policy = set((configs.get("cleanup.policy") or "delete").split(","))
     kept = int(configs.get("retention.ms") or -1)
     size = int(configs.get("retention.bytes") or -1)
     bounded = "delete" in policy and (kept >= 0 or size >= 0)
     bounds = f"retention.ms={kept}, retention.bytes={size}"
-    if topic.role == "changelog":
-        if "compact" not in policy:
-            yield fail(
-                check,
-                f"cleanup.policy={','.join(sorted(policy))}: rows that were not written lately are lost for a restore",
-                _set(topic.name, "cleanup.policy=compact", servers),
+    forever = _set(topic.name, "retention.ms=-1,retention.bytes=-1", servers)
+    match topic.role:
+        case "changelog" if "compact" not in policy:
+            lost = (
+                f"cleanup.policy={','.join(sorted(policy))}: rows that were not written lately are lost for a restore"
             )
-        elif bounded:
-            remedy = _set(topic.name, "retention.ms=-1,retention.bytes=-1", servers)
-            yield fail(check, f"{bounds}: rows that a restore needs are deleted", remedy)
-    elif topic.role == "repartition":
-        if "compact" in policy:
+            return fail(check, lost, _set(topic.name, "cleanup.policy=compact", servers))
+        case "changelog" if bounded:
+            return fail(check, f"{bounds}: rows that a restore needs are deleted", forever)
+        case "repartition" if "compact" in policy:
             remedy = _set(topic.name, "cleanup.policy=delete", servers)
-            yield fail(check, "it is compacted: rows are lost before they are read", remedy)
-        elif bounded:
-            remedy = _set(topic.name, "retention.ms=-1,retention.bytes=-1", servers)
-            yield fail(check, f"{bounds}: rows are deleted before they are read", remedy)
-    elif topic.role in {"sink", "dead letters"} and bounded and 0 <= kept < _DAY_MS:
-        remedy = f"If older rows are written: {_set(topic.name, 'retention.ms=-1', servers)}"
-        yield warn(
-            check, f"records are deleted {kept / 3_600_000:g} h after their timestamps, the rows' event times", remedy
-        )
+            return fail(check, "it is compacted: rows are lost before they are read", remedy)
+        case "repartition" if bounded:
+            return fail(check, f"{bounds}: rows are deleted before they are read", forever)
+        case "sink" | "dead letters" if bounded and 0 <= kept < _DAY_MS:
+            hours = f"{kept / 3_600_000:g} h after their timestamps, the rows' event times"
+            remedy = f"If older rows are written: {_set(topic.name, 'retention.ms=-1', servers)}"
+            return warn(check, f"records are deleted {hours}", remedy)
+    time = f"for {kept / _DAY_MS:g} days" if "delete" in policy and kept >= 0 else "forever"
+    return ok(check, f"{known}, cleanup.policy={configs.get('cleanup.policy')}, kept {time}")
 
 
 def look_at_topics(client: KafkaClient, question: Question) -> Iterator[Finding]:
@@ -210,13 +205,6 @@ def _facts(topic: Any, role: str) -> TopicFacts:
         behind=tuple(part.partition_index for part in parts if len(part.isr_nodes) < len(part.replica_nodes)),
         operations=permitted(topic.authorized_operations),
     )
-
-
-def _kept(configs: Mapping[str, str | None]) -> str:
-    kept = int(configs.get("retention.ms") or -1)
-    if "delete" not in (configs.get("cleanup.policy") or "delete") or kept < 0:
-        return "kept forever"
-    return f"kept for {kept / _DAY_MS:g} days"
 
 
 def _set(topic: str, value: str, servers: str) -> str:

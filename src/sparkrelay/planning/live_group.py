@@ -6,7 +6,7 @@ the last rebalance; the progress of copies since then is unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkrelay.assignment import ApplicationState, AssignmentConfigs, GroupMember, agreed_assignor
@@ -17,6 +17,7 @@ from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.consumer.group.wire import decode_assignment, decode_subscription
 from sparkrelay.errors import SerializationException, StreamsException, TaskAssignmentException
+from sparkrelay.planning.what_if import GroupSnapshot
 from sparkrelay.protocol import ASSIGNOR_TAG, LATEST_OFFSET, TOPOLOGY_TAG, AssignmentInfo, SubscriptionInfo
 from sparkrelay.runtime.topics.topology_metadata import metadata_tasks, parse_topology_metadata
 
@@ -29,23 +30,6 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 15.0
 _STABLE, _EMPTY, _DEAD = "Stable", "Empty", "Dead"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSnapshot:
-    """A group as of its last rebalance.
-
-    Attributes:
-        state: The present input of an assignor.
-        ends: Current length of each logged task's changelogs, in offsets.
-        notes: Assumptions, in sentences.
-        assignor: The group's assignor, as a ``task.assignor.class``.
-    """
-
-    state: ApplicationState
-    ends: Mapping[TaskId, int] = field(hash=False)
-    notes: tuple[str, ...]
-    assignor: str
 
 
 class _Member(NamedTuple):

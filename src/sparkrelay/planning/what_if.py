@@ -31,6 +31,23 @@ _MOST_PLACES = 20
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """A group as of its last rebalance, or as a file describes it.
+
+    Attributes:
+        state: The present input of an assignor.
+        ends: Current length of each logged task's changelogs, in offsets, as far as known.
+        notes: Assumptions, in sentences.
+        assignor: The group's assignor, as a ``task.assignor.class``; empty if unknown.
+    """
+
+    state: ApplicationState
+    ends: Mapping[TaskId, int] = field(hash=False)
+    notes: tuple[str, ...] = ()
+    assignor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Restore:
     """A process's reads from changelogs: copies (``tasks``), offsets to read, and copies of unknown length."""
 

@@ -10,7 +10,7 @@ PAUSES = st.lists(st.floats(0.0, 20.0), min_size=1, max_size=60)
 
 @given(PAUSES, st.floats(0.1, 0.9))
 def test_the_limit_is_never_reached_before_it_is_lifted(pauses, limit):
-    pace, now, before = Pace(30.0, limit=limit), 100.0, 0
+    pace, now, before = Pace(30.0, limit=limit, now=100.0), 100.0, 0
     for pause in pauses:
         now += pause
         due = pace.due(now)
@@ -20,7 +20,7 @@ def test_the_limit_is_never_reached_before_it_is_lifted(pauses, limit):
 
 @given(PAUSES, st.floats(0.1, 0.9))
 def test_lifted_it_gets_to_the_end_in_time(pauses, limit):
-    pace, now = Pace(30.0, limit=limit), 0.0
+    pace, now = Pace(30.0, limit=limit, now=0.0), 0.0
     assert pace.due(now) == 0
     for pause in pauses:
         now += pause
@@ -31,13 +31,13 @@ def test_lifted_it_gets_to_the_end_in_time(pauses, limit):
 
 
 def test_far_from_the_limit_it_keeps_the_rate():
-    pace = Pace(30.0, limit=0.9)
+    pace = Pace(30.0, limit=0.9, now=5.0)
     assert pace.due(5.0) == 0
     assert [pace.due(5.0 + second) for second in (1, 2, 3)] == pytest.approx([1 / 30, 2 / 30, 3 / 30])
 
 
 def test_near_the_limit_it_goes_on_slowly():
-    pace, steps, before = Pace(30.0, limit=0.5), [], 0
+    pace, steps, before = Pace(30.0, limit=0.5, now=0.0), [], 0
     for tick in range(600):
         due = pace.due(tick / 10)
         steps.append(due - before)
@@ -48,7 +48,7 @@ def test_near_the_limit_it_goes_on_slowly():
 
 
 def test_lifting_twice_changes_nothing():
-    one, two = (Pace(30.0, limit=0.5) for _ in range(2))
+    one, two = (Pace(30.0, limit=0.5, now=0.0) for _ in range(2))
     for pace in (one, two):
         pace.due(0.0)
         pace.lift(1.0, 10.0)
@@ -73,7 +73,7 @@ def test_no_flight_is_left_out_or_sent_twice():
 
 
 def test_flights_that_never_left_are_not_counted():
-    feeder = Feeder("127.0.0.1:1", "flights", seconds=1.0, limit=0.5)
+    feeder = Feeder("127.0.0.1:1", "flights")
     feeder.feed()  # before begin: nothing
     assert (feeder.records, feeder.counted, feeder.produced) == (FLIGHTS, FLIGHTS - 8_255, 0)
     feeder.close()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkrelay.host import process_start
+from sparkrelay.host import process_start, stat_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,11 +61,9 @@ def executor_id(command: Sequence[str]) -> str | None:
 
 def _process(pid: int) -> tuple[int, list[str]]:
     """Return a process's parent and command line."""
-    folder = Path(f"/proc/{pid}")
     try:
-        stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-        command = (folder / "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
-        return int(stat.rpartition(")")[2].split()[1]), command
+        command = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+        return int(stat_fields(pid)[1]), command
     except (FileNotFoundError, ProcessLookupError):
         if Path("/proc/self/stat").exists():
             return 0, []
