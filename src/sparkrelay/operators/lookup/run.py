@@ -25,7 +25,7 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, laid_out, whole
 from sparkrelay.runtime.worker.task_steps import each_task, look, look_up
 from sparkrelay.state import versions
-from sparkrelay.state.join_rows import key_parts
+from sparkrelay.state.key_parts import key_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
