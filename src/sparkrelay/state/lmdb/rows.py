@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.state.lmdb.long_keys import SPELT_BYTES, read_spelt, spell, spelt_value
 from sparkrelay.state.lmdb.running_sum import Change
 
@@ -37,7 +38,7 @@ _WORTH_SORTING: Final = 1024
 def as_binary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return bytes-like values as one flat binary array."""
     if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+        array = whole(array)
     return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
 
 
