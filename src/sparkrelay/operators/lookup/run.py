@@ -115,7 +115,7 @@ def _found_globally(spec: LookupRunner, keys: pa.Array) -> LookedUp:
     home = current_command(BatchCommand).global_tables
     assert home is not None, "the command lacks the directory of global tables"
     store = connections.store(str(Path(home, spec.store)), map_limit=spec.map_limit)
-    return store.look_up(spec.store, keys, contents=spec.contents)
+    return store.look(spec.store, lambda view: view.get(keys), contents=spec.contents)
 
 
 def _beside(spec: LookupRunner, rows: pa.RecordBatch, kept: Numbers, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
