@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.state.byte_arrays import big_endian, buffers, drop_first, read_big_endian, side_by_side
 from sparkrelay.state.key_parts import plain_key
+from sparkrelay.state.lmdb.rows import way_back
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
@@ -81,11 +82,10 @@ def newest(view: StoreView, parts: pa.Array) -> tuple[Numbers, pa.Array]:
     starts = side_by_side(VERSIONS[0], parts)
     order = pc.array_sort_indices(starts)
     keys, values = view.firsts(starts.take(order).to_pylist(), _stops(parts.take(order)))
-    back = np.empty(len(order), dtype=np.int64)
-    back[order.to_numpy(zero_copy_only=False).astype(np.int64)] = np.arange(len(order))
+    back = way_back(order)
     times = np.full(len(order), NEVER, dtype=np.int64)
     times[keys.is_valid().to_numpy(zero_copy_only=False)] = _times(keys.drop_null())
-    return times[back], values.take(pa.array(back))
+    return times[back.to_numpy()], values.take(back)
 
 
 def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int, batch: int) -> pa.DictionaryArray:

@@ -37,11 +37,10 @@ class StoreView(TableView):
 
     def __init__(self, transaction: Any, table: Table, header: TaskHeader, store: str) -> None:
         super().__init__(transaction, table)
-        # All journals are of this batch and this attempt.
-        earlier = [entry for entry in header.journals if entry.store == store]
         self.watermark = header.watermarks.get(store, NO_TIME)
-        self.sources: Mapping[str, int] = earlier[-1].sources if earlier else header.sources.get(store, {})
-        self.sources_read = frozenset[str]().union(*(entry.sources_read for entry in earlier))
+        # All journals are of this batch and this attempt.
+        self.sources = header.sources_of(store)
+        self.sources_read = frozenset[str]().union(*(entry.sources_read for entry in header.shares(store)))
 
     def get(self, keys: pa.Array) -> pa.Array:
         """Return the value of each key, null where there is none."""

@@ -20,6 +20,7 @@ from sparkrelay.records.arrow_buffers import (
     LoopMemory,
     decimal_words,
     flatten,
+    numbers_of,
     offsets_of,
 )
 from sparkrelay.records.protobuf import write_loop as loop
@@ -135,7 +136,7 @@ class _Fields(LoopMemory):
         if name == TIMESTAMP:
             if not pa.types.is_timestamp(array.type) or array.type.unit != "us" or array.type.tz is None:
                 raise _UncommonError
-            micros = _filled(array.cast(pa.int64()))
+            micros = numbers_of(array)
             if len(micros) and not FIRST <= int(micros.min()) <= int(micros.max()) <= LAST:
                 raise _UncommonError
             self._add(field, loop.TIMESTAMP, array, micros, tag=tag, implicit=False)
@@ -180,11 +181,6 @@ _WIRES: Final = {
 }  # fmt: skip
 
 
-def _filled(array: pa.Array) -> Numbers:
-    """Return an array of int64, with some number for null."""
-    return np.ascontiguousarray(pc.fill_null(array, 0).to_numpy(zero_copy_only=False), np.int64)
-
-
 def _numbers(field: Any, array: pa.Array) -> tuple[int, Numbers]:
     """Return the instruction for numbers, and their bits."""
     kind = array.type
@@ -199,14 +195,14 @@ def _numbers(field: Any, array: pa.Array) -> tuple[int, Numbers]:
     if field.type == field.TYPE_BOOL:
         if not pa.types.is_boolean(kind):
             raise _UncommonError
-        return loop.VARINT, _filled(array.cast(pa.int64()))
+        return loop.VARINT, numbers_of(array)
     if field.enum_type is not None:
         return loop.VARINT, _enum_numbers(field.enum_type, array)
     if pa.types.is_decimal128(kind) and kind.scale == 0 and field.cpp_type == field.CPPTYPE_UINT64:
         return _INTEGERS[field.type][0], _low_words(array)
     if not pa.types.is_integer(kind) or kind == pa.uint64():
         raise _UncommonError
-    numbers = _filled(array.cast(pa.int64()))
+    numbers = numbers_of(array)
     op, least, most = _INTEGERS[field.type]
     if len(numbers) and not least <= int(numbers.min()) <= int(numbers.max()) <= most:
         raise _UncommonError
@@ -220,7 +216,8 @@ def _enum_numbers(enum: Any, array: pa.Array) -> Numbers:
     places = pc.index_in(array, pa.array(words, pa.string()))
     if places.null_count != array.null_count:
         raise _UncommonError
-    return np.array([enum.values_by_name[word].number for word in words], np.int64)[_filled(places)]
+    numbers: Numbers = np.array([enum.values_by_name[word].number for word in words], np.int64)
+    return numbers[numbers_of(places)]
 
 
 def _low_words(array: pa.Array) -> Numbers:

@@ -85,7 +85,7 @@ class SortedKeys:
         if pc.any(twice).as_py():
             key = ordered[pc.index(twice, value=True).as_py()].as_py()
             raise StateStoreException(f"duplicate key {key!r} in one batch: aggregate the batch before merging it")
-        return cls(ordered, order, _way_back(order))
+        return cls(ordered, order, way_back(order))
 
     def as_stored(self, values: pa.Array) -> pa.Array:
         """Return values in the order of the sorted keys."""
@@ -96,7 +96,7 @@ class SortedKeys:
         return values if self.back is None else values.take(self.back)
 
 
-def _way_back(order: pa.Array) -> pa.Array:
+def way_back(order: pa.Array) -> pa.Array:
     """Return the inverse of a permutation."""
     back = np.empty(len(order), dtype=np.int64)
     back[order.to_numpy(zero_copy_only=False)] = np.arange(len(order))
@@ -109,7 +109,7 @@ def get(transaction: Any, table: Table, keys: pa.Array) -> pa.Array:
         return _in_order(transaction, table, keys)
     # The next key is mostly on the same page: that halves the time, even if only every tenth key is read.
     order = pc.array_sort_indices(keys)
-    return _in_order(transaction, table, keys.take(order)).take(_way_back(order))
+    return _in_order(transaction, table, keys.take(order)).take(way_back(order))
 
 
 def get_some(transaction: Any, table: Table, keys: pa.Array, most_bytes: int) -> pa.Array:
