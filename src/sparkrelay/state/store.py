@@ -119,15 +119,13 @@ class TaskStore(RestorableStore):
         wanted = rows.as_binary(keys)
         return self._environment.read(lambda t: rows.get(t, table, wanted))
 
-    def scan(
-        self, store: str, *, start: bytes | None = None, stop: bytes | None = None, limit: int | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def scan(self, store: str, *, start: bytes | None = None, stop: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Yield ``key, value`` of the keys in ``[start, stop)``, in the order of bytes.
 
         Each batch is consistent; the store may change between two. Long keys with the same first 479 bytes come in no
         order.
         """
-        return scan.scan(self._environment, self._table(store), start, stop, limit)
+        return scan.scan(self._environment, self._table(store), start, stop)
 
     def rows(self, store: str) -> int:
         """Return the number of keys of a store."""

@@ -316,10 +316,9 @@ SOME_KEYS = EDGES | st.tuples(EDGES, st.binary(max_size=2)).map(b"".join) | st.b
 @given(
     keys=st.sets(SOME_KEYS, max_size=12),
     bounds=st.lists(st.tuples(st.none() | SOME_KEYS, st.none() | SOME_KEYS), min_size=1, max_size=5),
-    limit=st.none() | st.integers(0, 5),
     page=st.integers(1, 4),
 )
-def test_scan_gives_the_keys_between_its_bounds(tmp_path_factory, keys, bounds, limit, page):
+def test_scan_gives_the_keys_between_its_bounds(tmp_path_factory, keys, bounds, page):
     path = tmp_path_factory.mktemp("scan")
     store = TaskStore.open(path / "0_0")
     with pytest.MonkeyPatch.context() as patch:
@@ -328,14 +327,10 @@ def test_scan_gives_the_keys_between_its_bounds(tmp_path_factory, keys, bounds, 
         store.restore("s", CHANGELOG, ordered, ordered, 1, None)
         for start, stop in bounds:
             between = sorted(k for k in keys if k >= (start or b"") and (stop is None or k < stop))
-            batches = list(store.scan("s", start=start, stop=stop, limit=limit))
+            batches = list(store.scan("s", start=start, stop=stop))
             found = [key for batch in batches for key in batch.column(0).to_pylist()]
             assert found == [value for batch in batches for value in batch.column(1).to_pylist()]
-            if limit is None:
-                assert sorted(found) == between
-            else:
-                assert len(found) == min(limit, len(between))
-                assert set(found) <= set(between)
+            assert sorted(found) == between
             short = [key for key in found if len(key) < 480]
             assert short == sorted(short)
     store.close(clean=False)

@@ -66,11 +66,6 @@ class Decoded:
         """The columns as a record batch: one row a record."""
         return pa.RecordBatch.from_arrays(list(self.columns.values()), names=list(self.columns))
 
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch of the last batch read; -1 if there was none, or it has no epoch."""
-        return self.leader_epochs[-1][1] if self.leader_epochs else -1
-
 
 def decode(
     data: bytes | memoryview,

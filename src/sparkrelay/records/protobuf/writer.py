@@ -216,8 +216,8 @@ def _enum_numbers(enum: Any, array: pa.Array) -> Numbers:
     places = pc.index_in(array, pa.array(words, pa.string()))
     if places.null_count != array.null_count:
         raise _UncommonError
-    numbers: Numbers = np.array([enum.values_by_name[word].number for word in words], np.int64)
-    return numbers[numbers_of(places)]
+    numbers: Numbers = np.array([enum.values_by_name[word].number for word in words], np.int64)[numbers_of(places)]
+    return numbers
 
 
 def _low_words(array: pa.Array) -> Numbers:
