@@ -54,8 +54,3 @@ def process_start(pid: int) -> str | None:
     )
     state, _, start = answer.stdout.strip().partition(" ")
     return None if state.startswith("Z") else start.strip() or None
-
-
-def is_running(pid: int, start: str, boot: str) -> bool:
-    """Return whether the process that once had this pid, start time and boot id still runs on this machine."""
-    return pid > 0 and boot == boot_id() and process_start(pid) == start

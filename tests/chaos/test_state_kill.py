@@ -26,6 +26,7 @@ from sparkrelay.state import (
     store as stores,
 )
 from sparkrelay.state.lmdb import environment, rows
+from sparkrelay.state.view import merging
 from sparkrelay.types import TopicPartition
 
 pytestmark = pytest.mark.chaos
@@ -92,7 +93,9 @@ def apply(store, number, leg, tries=1):
         emitted = pa.record_batch({"key": pa.array(list(changed), pa.binary())})
         return MergeResult(pa.array(list(changed.values()), pa.binary()), emitted)
 
-    return store.apply_batch(leg, name, pa.array(list(changed), pa.binary()), batch=stamp, merge=merge)
+    return store.change_batch(
+        leg, name, batch=stamp, operate=merging(name, pa.array(list(changed), pa.binary()), merge)
+    )
 
 
 def undo(store):

@@ -32,12 +32,22 @@ def is_large_binary(kind: pa.DataType) -> bool:
     return kind.id in _LARGE
 
 
+def is_variable(kind: pa.DataType) -> bool:
+    """Return whether values are strings or bytes of variable length."""
+    return kind.id in _SHORT or kind.id in _LARGE
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, without a copy if it is one chunk."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
 def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return one plain array: chunks joined, dictionaries decoded."""
     if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        array = whole(array)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
@@ -84,6 +94,37 @@ def array_of_numbers(kind: pa.DataType, numbers: np.ndarray[Any, Any], validity:
     stored = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
     array = pa.Array.from_buffers(stored, len(numbers), [validity, pa.py_buffer(data)])
     return array if stored == kind else array.cast(kind, safe=False)
+
+
+def no_columns(rows: int) -> pa.RecordBatch:
+    """Return a batch of rows without columns."""
+    return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
+
+
+def offsets_of(lengths: np.ndarray[Any, Any], width: type[np.integer[Any]] = np.int64) -> np.ndarray[Any, Any]:
+    """Return where values of these lengths begin, one behind the other, and where the last one ends."""
+    offsets = np.zeros(len(lengths) + 1, width)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def items_of(lists: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[pa.Array]]:
+    """Return the offsets of lists or maps, from 0 on, and their items: of maps the keys and the values."""
+    # Without rows Java writes no offsets; those of a slice point into the whole child.
+    offsets = np.array(lists.offsets if len(lists) else [0], np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    items = lists.values.slice(first, last - first)
+    # ``keys`` of a map would begin with the child's buffers, wherever its entries begin.
+    columns = [items.field(0), items.field(1)] if pa.types.is_map(lists.type) else [items]
+    return offsets - first, [flatten(column) for column in columns]
+
+
+def decimal_words(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the unscaled numbers of 128 bits, low half first, two words a row; anything for null."""
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.zeros(2 * len(array), np.int64)
+    return np.frombuffer(data, np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
 
 
 def fixed_width(type_: pa.DataType, numbers: np.ndarray[Any, Any], count: int) -> pa.Array:
@@ -140,6 +181,29 @@ class BinaryColumn:
     def nulls(cls, rows: int) -> Self:
         """Stand for a column of nulls."""
         return cls(0, np.zeros(rows + 1, np.int64), np.zeros(rows, np.uint8), None)
+
+
+class LoopMemory:
+    """Memory that a loop reads by its addresses, kept alive."""
+
+    def __init__(self) -> None:
+        self._owners: list[Any] = []
+
+    def address(self, data: np.ndarray[Any, Any] | bytes) -> int:
+        """Keep data; return its address."""
+        self._owners.append(data)
+        # As ``ctypes.data`` has it, which takes seven times as long.
+        return int(pa.py_buffer(data).address)
+
+    def validity(self, array: pa.Array) -> int:
+        """Return the address of a byte a row, 1 where the value is not null; 0 if no row is null."""
+        valid = validity_bytes(array)
+        return self.address(valid) if len(valid) else 0
+
+    def binary(self, column: BinaryColumn) -> tuple[int, int]:
+        """Keep strings or bytes; return the addresses of the data and of the offsets."""
+        self._owners.append(column)
+        return column.address, self.address(column.offsets)
 
 
 class BinaryWriter:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from sparkrelay.records.arrow_buffers import offsets_of, whole
 from sparkrelay.records.bad_record import BadRecord
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ def decode(values: pa.Array, form: Arrow, place: str, schema: pa.Schema) -> tupl
     absent = np.ones(len(values), bool)
     absent[owner[order]] = False
     absent[[row for row in empty if row not in bad]] = False
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
+    offsets = offsets_of(counts, np.int32)
     lists = pa.ListArray.from_arrays(
         pa.array(offsets), together.take(pa.array(order)), mask=pa.array(absent) if absent.any() else None
     )
@@ -150,15 +150,11 @@ def _struct(table: pa.Table, wanted: pa.Schema) -> pa.StructArray:
     arrays = []
     for one in wanted:
         index = table.schema.get_field_index(one.name)
-        array = pa.nulls(table.num_rows, one.type) if index < 0 else _whole(table.column(index)).cast(one.type)
+        array = pa.nulls(table.num_rows, one.type) if index < 0 else whole(table.column(index)).cast(one.type)
         arrays.append(array)
     return pa.StructArray.from_arrays(arrays, fields=list(wanted)) if arrays else pa.array(
         [{}] * table.num_rows, pa.struct([])
     )  # fmt: skip
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
 
 
 def _batches(value: bytes, *, one_row: bool) -> tuple[pa.Schema, list[pa.RecordBatch]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records.arrow_buffers import is_variable, whole
 from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.row_order import bisect, put_back, write_others
 
@@ -79,8 +80,8 @@ def _encoded(rows: pa.RecordBatch, form: CustomFormat) -> pa.Array:
     except Exception as error:
         raise SerializationException(f"{name} raised {type(error).__name__}: {error}"[:_LONGEST_REASON]) from error
     if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if not isinstance(values, pa.Array) or not _is_bytes(values.type):
+        values = whole(values)
+    if not isinstance(values, pa.Array) or not is_variable(values.type):
         raise SerializationException(
             f"{name} returned {_kind(values)}; it must be an Arrow array of binary or string, a value for each row"
         )
@@ -121,7 +122,7 @@ def _decoded(values: pa.Array, form: CustomFormat, schema: pa.Schema) -> pa.Reco
                 f"{type(form).__name__} has {field.name!r}"
             )
         column = found.column(field.name)
-        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        array = whole(column) if isinstance(column, pa.ChunkedArray) else column
         try:
             array.validate(full=True)
             arrays.append(array if array.type == field.type else array.cast(field.type))
@@ -135,11 +136,6 @@ def _decoded(values: pa.Array, form: CustomFormat, schema: pa.Schema) -> pa.Reco
                 f"{name} returned a column {field.name!r} that cannot be {field.type}: {error}"
             ) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    checks = (pa.types.is_binary, pa.types.is_string, pa.types.is_large_binary, pa.types.is_large_string)
-    return any(check(kind) for check in checks)
 
 
 def _kind(found: Any) -> str:

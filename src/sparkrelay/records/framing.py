@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import UnknownSchemaException
-from sparkrelay.records.arrow_buffers import BinaryColumn, flatten, validity_bitmap
+from sparkrelay.records.arrow_buffers import BinaryColumn, flatten, offsets_of, validity_bitmap
 from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.nested_columns import copy_texts
 
@@ -165,8 +165,7 @@ def without_prefix(values: pa.Array, bare: str) -> tuple[pa.Array, list[BadRecor
     framed = numbers >= 0
     starts = column.address + column.offsets[:-1] + PREFIX_BYTES
     lengths = np.where(framed, np.diff(column.offsets) - PREFIX_BYTES, 0)
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = offsets_of(lengths)
     data = pa.allocate_buffer(int(offsets[-1]))
     copy_texts(starts, lengths, data.address)
     buffers = [validity_bitmap(framed.view(np.uint8)), pa.py_buffer(offsets), data]

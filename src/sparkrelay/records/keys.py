@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records.arrow_buffers import flatten, is_large_binary, is_short_binary
+from sparkrelay.records.arrow_buffers import flatten, is_variable
 from sparkrelay.records.plain import read, write
 from sparkrelay.records.tuples import read_columns, write_columns
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def is_plain_key(kind: pa.DataType) -> bool:
     """Return whether a single column of this type is written as by Kafka's own serializers."""
-    return kind in {pa.int32(), pa.int64()} or is_short_binary(kind) or is_large_binary(kind)
+    return kind in {pa.int32(), pa.int64()} or is_variable(kind)
 
 
 def key_bytes(columns: Sequence[pa.Array], *, normal: bool = True) -> pa.Array:

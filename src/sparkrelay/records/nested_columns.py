@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.records._native import copy, kernel, load8
-from sparkrelay.records.arrow_buffers import array_of_numbers, validity_bitmap
+from sparkrelay.records.arrow_buffers import array_of_numbers, no_columns, offsets_of, validity_bitmap
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -100,8 +100,7 @@ def buffers_of(node: Node, count: int) -> Buffers:
 def batch_of(roots: dict[str, Node], schema: pa.Schema, buffers: list[Buffers], sizes: Numbers) -> pa.RecordBatch:
     """Return the columns that a loop has filled: ``buffers`` by column number, ``sizes`` the rows of each level."""
     if not len(schema):
-        nothing = pa.StructArray.from_buffers(pa.struct([]), int(sizes[0]), [None])
-        return pa.RecordBatch.from_struct_array(nothing)
+        return no_columns(int(sizes[0]))
     arrays = [_array_of(roots[one.name], buffers, sizes) for one in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -110,8 +109,7 @@ def _array_of(node: Node, buffers: list[Buffers], sizes: Numbers) -> pa.Array:
     own, kind, count = buffers[node.column], node.type, int(sizes[node.level])
     validity = validity_bitmap(own.valid)
     if own.lengths is not None:
-        offsets = np.zeros(count + 1, np.int64)
-        np.cumsum(own.lengths, out=offsets[1:])
+        offsets = offsets_of(own.lengths)
         if own.data is not None:
             return _texts(node, own, validity, offsets)
     inner = [_array_of(one, buffers, sizes) for one in node.inner]
@@ -196,6 +194,5 @@ def _uuids(
     text = np.full((len(digits), 36), ord("-"), np.uint8)
     for start, stop, shift in ((0, 8, 0), (8, 12, 1), (12, 16, 2), (16, 20, 3), (20, 32, 4)):
         text[:, start + shift : stop + shift] = digits[:, start:stop]
-    offsets = np.zeros(count + 1, np.int32)
-    np.cumsum(valid.astype(np.int32) * 36, out=offsets[1:])
+    offsets = offsets_of(valid.astype(np.int32) * 36, np.int32)
     return pa.Array.from_buffers(pa.string(), count, [validity, pa.py_buffer(offsets), pa.py_buffer(text.tobytes())])

@@ -86,7 +86,7 @@ def plain_to_column(values: pa.Array, form: type[OneColumn]) -> tuple[pa.Array, 
     column, bad = read(flatten(values), PLAIN_TYPES[form])
     if form is Uuid and len(wrong := _no_uuids(column)):
         bad += [BadRecord(int(row), f"is {column[int(row)].as_py()[:60]!r}, which is no UUID") for row in wrong]
-        column = _null_at(column, wrong)
+        column = null_at(column, wrong)
         bad.sort(key=lambda one: one.index)
     return column, bad
 
@@ -105,7 +105,7 @@ def read(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[BadRecord]
     except pa.ArrowInvalid:
         wrong = [row for row, value in enumerate(values.to_pylist()) if not is_text(value)]
         bad = [BadRecord(row, f"is not UTF-8 text: {values[row].as_py()[:40]!r}; read it as binary") for row in wrong]
-        return _null_at(values, wrong).cast(kind), bad
+        return null_at(values, wrong).cast(kind), bad
 
 
 def write(array: pa.Array) -> pa.Array:
@@ -170,7 +170,7 @@ def _no_uuids(texts: pa.Array) -> np.ndarray[Any, np.dtype[np.intp]]:
     return np.flatnonzero(~fits.to_numpy(zero_copy_only=False))
 
 
-def _null_at(column: pa.Array, rows: list[int] | np.ndarray[Any, Any]) -> pa.Array:
+def null_at(column: pa.Array, rows: list[int] | np.ndarray[Any, Any]) -> pa.Array:
     """Return a column with nulls in some rows."""
     place = np.arange(len(column))
     return column.take(pa.array(place, mask=np.isin(place, rows)))

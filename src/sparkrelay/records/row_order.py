@@ -8,8 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.records.arrow_buffers import no_columns
+from sparkrelay.records.bad_record import BadRecord
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Rows: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
@@ -20,7 +23,7 @@ def put_back(parts: Sequence[tuple[Rows, pa.RecordBatch]], rows: int, schema: pa
     Where parts have a place in common the last one counts.
     """
     if not len(schema):
-        return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
+        return no_columns(rows)
     if len(parts) == 1 and len(parts[0][0]) == rows:
         return parts[0][1]
     order, used = np.full(rows, -1, np.int64), 0
@@ -31,6 +34,25 @@ def put_back(parts: Sequence[tuple[Rows, pa.RecordBatch]], rows: int, schema: pa
     pieces = ([part.column(index) for _, part in parts] or [pa.nulls(0, schema.field(index).type)]
               for index in range(len(schema)))  # fmt: skip
     return pa.RecordBatch.from_arrays([pa.concat_arrays(some).take(taken) for some in pieces], schema=schema)
+
+
+def read_rest(
+    values: pa.Array,
+    batch: pa.RecordBatch,
+    declined: Rows,
+    read: Callable[[pa.Array], tuple[pa.RecordBatch, list[BadRecord]]],
+) -> tuple[pa.RecordBatch, list[BadRecord]]:
+    """Return a batch with the rows that a fast loop declined read by a slower reader, and the bad records in order."""
+    if not len(declined):
+        return batch, []
+    rest, bad = read(values.take(pa.array(declined)))
+    read_again = put_back([(np.arange(len(values)), batch), (declined, rest)], len(values), batch.schema)
+    return read_again, at_rows(bad, declined)
+
+
+def at_rows(bad: Iterable[BadRecord], rows: Rows) -> list[BadRecord]:
+    """Return bad records of some rows, by the numbers of these rows."""
+    return [BadRecord(int(rows[one.index]), one.reason) for one in bad]
 
 
 def write_others(

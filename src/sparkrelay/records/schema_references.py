@@ -14,15 +14,14 @@ from urllib.parse import unquote
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.printable import printable
+from sparkrelay.records.avro.schema import MAX_DEPTH, PRIMITIVES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_MAX_DEPTH: Final = 64
 #: Bytes of a whole schema: a large one may be referred to several times.
 _LONGEST: Final = 16 << 20
 _NAMED: Final = ("record", "enum", "fixed", "error")
-_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
 def whole_schema(kind: str, text: str, referred: Mapping[str, str]) -> str:
@@ -51,7 +50,7 @@ def _parsed(text: str, name: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         # Avro's primitives may have no quotes.
-        if text.strip() in _PRIMITIVES:
+        if text.strip() in PRIMITIVES:
             return text.strip()
         raise SerializationException(f"schema {printable(name)!r} of the registry is not JSON: {error}") from error
 
@@ -119,7 +118,7 @@ class _Avro:
         return made
 
     def _by_name(self, name: str, namespace: str, depth: int) -> Any:
-        if name in _PRIMITIVES:
+        if name in PRIMITIVES:
             return name
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         # By Avro's rules a name without a namespace may be in none.
@@ -199,5 +198,5 @@ def _file_set(file: str, referred: Mapping[str, str]) -> str:
 
 
 def _check_depth(depth: int) -> None:
-    if depth > _MAX_DEPTH:
-        raise SerializationException(f"the schema, with its references, is nested deeper than {_MAX_DEPTH} levels")
+    if depth > MAX_DEPTH:
+        raise SerializationException(f"the schema, with its references, is nested deeper than {MAX_DEPTH} levels")

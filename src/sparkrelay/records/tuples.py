@@ -25,9 +25,13 @@ from sparkrelay.records.arrow_buffers import (
     NO_BYTES,
     BinaryColumn,
     BinaryWriter,
+    LoopMemory,
     array_of_numbers,
+    decimal_words,
     flatten,
+    items_of,
     numbers_of,
+    offsets_of,
     validity_bitmap,
     validity_bytes,
 )
@@ -155,15 +159,15 @@ def _tag(kind: pa.DataType, *, lists: bool = True) -> tuple[int, int]:
     )
 
 
-class _Written:
+class _Written(LoopMemory):
     """The write loop's table of columns, and the owners of the memory in it."""
 
     def __init__(self, *, lists: bool, normal: bool, depth: int) -> None:
+        super().__init__()
         self._lists = lists
         self._normal = normal
         self._depth = depth
         self._leaves: list[list[int]] = []
-        self._owners: list[Any] = []
 
     def tuples(self, arrays: Sequence[pa.Array]) -> BinaryWriter:
         """Write columns, a tuple a row."""
@@ -176,9 +180,7 @@ class _Written:
     def _add(self, array: pa.Array) -> int:
         """Add a column to the table; returns its most bytes."""
         kind, rows = array.type, len(array)
-        valid = validity_bytes(array)
-        self._owners += (array, valid)
-        valid_address = valid.ctypes.data if len(valid) else 0
+        valid_address = self.validity(array)
         if pa.types.is_struct(kind):
             return self._add_struct(array, valid_address)
         if self._lists and _is_list(kind):
@@ -186,12 +188,10 @@ class _Written:
         tag, width = _tag(kind, lists=self._lists)
         if not width:
             column = BinaryColumn.of(array)
-            self._owners.append(column)
-            self._leaves.append([BYTES, tag, 0, column.address, column.offsets.ctypes.data, valid_address, 0])
+            self._leaves.append([BYTES, tag, 0, *self.binary(column), valid_address, 0])
             return rows * 2 + 2 * int(column.offsets[-1] - column.offsets[0])
-        values = _decimal_halves(array) if width == 16 else _ordered(array, normal=self._normal)
-        self._owners.append(values)
-        self._leaves.append([DECIMAL if width == 16 else FIXED, tag, width, values.ctypes.data, 0, valid_address, 0])
+        values = self.address(decimal_words(array) if width == 16 else _ordered(array, normal=self._normal))
+        self._leaves.append([DECIMAL if width == 16 else FIXED, tag, width, values, 0, valid_address, 0])
         return rows * (1 + width)
 
     def _add_struct(self, array: pa.Array, valid_address: int) -> int:
@@ -209,20 +209,14 @@ class _Written:
         if self._depth == MAX_DEPTH:
             raise SerializationException(f"arrays and maps are nested deeper than {MAX_DEPTH} levels")
         rows, is_map = len(array), pa.types.is_map(array.type)
-        # Without rows Java writes no offsets; those of a slice point into the whole child.
-        ends = np.array(array.offsets if rows else [0], np.int64)
-        first, last = int(ends[0]), int(ends[-1])
-        elements = array.values.slice(first, last - first)
-        columns = [flatten(elements.field(index)) for index in range(2)] if is_map else [flatten(elements)]
-        inside = _Written(lists=True, normal=self._normal, depth=self._depth + 1)
-        written = inside.tuples(columns)
-        ends -= first
+        ends, columns = items_of(array)
+        written = _Written(lists=True, normal=self._normal, depth=self._depth + 1).tuples(columns)
         bytes_ends = written.offsets[ends]
         size = int(bytes_ends[-1])
         if size > MAX_BINARY and int(np.diff(bytes_ends).max()) > MAX_BINARY:
             raise SerializationException(f"an array or a map takes more than {MAX_BINARY} bytes")
-        self._owners += (ends, written, bytes_ends)
-        addresses = ends.ctypes.data, written.address, bytes_ends.ctypes.data, valid_address
+        self._owners.append(written)
+        addresses = self.address(ends), written.address, self.address(bytes_ends), valid_address
         self._leaves.append([LIST, _TAG_MAP if is_map else _TAG_LIST, *addresses, 0])
         return rows * _LIST_HEAD + size
 
@@ -247,14 +241,6 @@ def _unordered(numbers: np.ndarray[Any, Any], kind: pa.DataType) -> np.ndarray[A
     if kind == pa.float32():
         return np.where(numbers < 0, numbers ^ ((1 << 31) - 1), numbers).astype(np.int32).view(np.float32)
     return np.where(numbers < 0, numbers ^ ((1 << 63) - 1), numbers).view(np.float64)
-
-
-def _decimal_halves(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the unscaled 128-bit numbers, low half first, two a row."""
-    data = array.buffers()[1]
-    if data is None or not len(array):
-        return np.zeros(2 * len(array), np.int64)
-    return np.frombuffer(data, np.int64)[array.offset * 2 : (array.offset + len(array)) * 2].copy()
 
 
 class _Output:
@@ -317,8 +303,7 @@ class _Output:
     def _finish_lists(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
         kind = self._kind
         counts, starts, ends = self._lists
-        offsets = np.zeros(rows + 1, np.int64)
-        np.cumsum(counts, out=offsets[1:])
+        offsets = offsets_of(counts)
         total = int(offsets[-1])
         if total > MAX_BINARY and not pa.types.is_large_list(kind):
             raise SerializationException(f"a column of type {kind} has {total} elements at once, {MAX_BINARY} at most")

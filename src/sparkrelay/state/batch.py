@@ -1,4 +1,4 @@
-"""The arguments and results of :meth:`TaskStore.apply_batch`."""
+"""The arguments and results of :meth:`TaskStore.change_batch`."""
 
 from __future__ import annotations
 

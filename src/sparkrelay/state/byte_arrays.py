@@ -93,6 +93,7 @@ def fixed(values: NDArray[np.generic], width: int) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(values), [None, data]).cast(pa.binary())
 
 
-def side_by_side(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    """Return the concatenated values of the parts, row by row."""
-    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+def side_by_side(*parts: pa.Array | bytes) -> pa.Array:
+    """Return the concatenated values of the parts, row by row; bytes are the same in each row."""
+    columns = (pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in (*parts, b""))
+    return pc.binary_join_element_wise(*columns)

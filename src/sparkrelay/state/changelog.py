@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException, StoreCorruptedException
+from sparkrelay.records.arrow_buffers import flatten
 from sparkrelay.state.byte_arrays import drop_first
 from sparkrelay.state.packing import Packer, Unpacker
 from sparkrelay.state.watermarks import MOST_SOURCES, NO_TIME
@@ -115,7 +116,7 @@ def split(
     Raises:
         SerializationException: this release cannot read a record. Rebuilding local state would not help.
     """
-    keys, values = _flat(keys), _flat(values)
+    keys, values = flatten(keys), flatten(values)
     if keys.null_count:
         raise _foreign(name(pc.index(keys.is_null(), value=True).as_py()), "it has no key")
     marker = None
@@ -162,10 +163,6 @@ def _escape(key: bytes) -> bytes:
 
 def _unescape(key: bytes) -> bytes:
     return MARKER_KEY + key[len(_ESCAPED) :] if key.startswith(MARKER_KEY) else key
-
-
-def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def _scalar(value: bytes, like: pa.Array) -> pa.Scalar:

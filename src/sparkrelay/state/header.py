@@ -139,19 +139,20 @@ class TaskHeader(NamedTuple):
 
     def watermark(self, store: str, batch: int | None = None) -> int:
         """Return a store's watermark after a batch, or (None) after all that is applied."""
-        own = (entry for entry in self.journals if entry.store == store)
-        applied = (entry.watermark for entry in own if batch is None or entry.batch <= batch)
-        return max(self.watermarks.get(store, NO_TIME), *applied, NO_TIME)
+        return max(self.watermarks.get(store, NO_TIME), *(one.watermark for one in self.shares(store, batch)), NO_TIME)
 
-    def expired_by(self, store: str) -> int:
-        """Return the end up to which a store's windows are removed, or will be."""
-        applied = (entry.expired for entry in self.journals if entry.store == store)
-        return max(self.expired.get(store, NO_TIME), *applied, NO_TIME)
+    def expired_by(self, store: str, batch: int | None = None) -> int:
+        """Return the end up to which a store's windows are removed with a batch, or (None) will be."""
+        return max(self.expired.get(store, NO_TIME), *(one.expired for one in self.shares(store, batch)), NO_TIME)
 
     def sources_of(self, store: str, batch: int | None = None) -> Mapping[str, int]:
         """Return the watermarks of a store's source topics after a batch, or (None) after all that is applied."""
-        own = [entry for entry in self.journals if entry.store == store and (batch is None or entry.batch <= batch)]
+        own = self.shares(store, batch)
         return own[-1].sources if own else self.sources.get(store, {})
+
+    def shares(self, store: str, batch: int | None = None) -> list[JournalEntry]:
+        """Return the journals of a store up to a batch, or (None) all of them."""
+        return [one for one in self.journals if one.store == store and (batch is None or one.batch <= batch)]
 
     def following(self, store: str, marker: Marker) -> TaskHeader:
         """Return the header after a store was restored up to a marker, where that is ahead.

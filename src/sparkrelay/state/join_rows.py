@@ -2,20 +2,17 @@
 
 A row's key::
 
-    end of bucket, 8 bytes | side, 1 | length, 2 | key | event time, 8 | batch, 8 | index, 4
+    end of bucket, 8 bytes | side, 1 | key (``key_parts``) | event time, 8 | batch, 8 | index, 4
 
 Rows that are over come first, as in every store whose rows end (``state.watermarks``), and the rows of one side, key
 and bucket are adjacent, by time: a probe is one range per bucket. A bucket spans the join's reach, so two or three are
 probed. A row that an outer join emits alone if it finds no partner has a *note*, whose key has the same columns after
 the row's own end. When that is over, the row, which is still there, is emitted; if a partner is found before, the note
 is removed.
-
-A key that is too long for LMDB is replaced by its digest (BLAKE2b, 32 bytes).
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -38,9 +35,6 @@ FIRST_NOTE: Final = min(_NOTES.values())
 _END: Final = 8
 #: Event time, batch, index.
 _BEHIND_KEY: Final = 8 + 8 + 4
-LONGEST_KEY: Final = 400
-_DIGEST: Final = 32
-_DIGESTED: Final = b"\xff\xff"
 _SHORTEST_BUCKET_MS: Final = 1000
 
 
@@ -106,14 +100,6 @@ class StoredRows:
         return StoredRows(self.keys.take(some), self.times_us[indices], self.lengths[indices], values)
 
 
-def key_parts(keys: pa.Array) -> pa.Array:
-    """Return keys as parts of a store's keys: each with its length first."""
-    lengths = pc.binary_length(keys).to_numpy(zero_copy_only=False)
-    if len(keys) and int(lengths.max()) > LONGEST_KEY:
-        return pa.array([_part(key) for key in keys.to_pylist()], pa.binary())
-    return side_by_side(fixed(lengths.astype(">u2"), 2), keys)
-
-
 def row_keys(  # noqa: PLR0917 - what a key is made of
     side: str, fronts: pa.Array, parts: pa.Array, times_us: Numbers, batch: int, first: int
 ) -> pa.Array:
@@ -122,26 +108,24 @@ def row_keys(  # noqa: PLR0917 - what a key is made of
     Args:
         side: ``left`` or ``right``.
         fronts: of their buckets.
-        parts: of their keys.
+        parts: of their keys (``key_parts``).
         times_us: their event times.
         batch: number of their micro-batch.
         first: index of the first row among the micro-batch's rows of that side.
     """
     numbers = np.zeros(len(times_us), dtype=[("batch", ">u8"), ("index", ">u4")])
     numbers["batch"], numbers["index"] = batch, first + np.arange(len(times_us))
-    side_bytes = pa.scalar(_ROWS[side], pa.binary())
-    return side_by_side(fronts, side_bytes, parts, big_endian(times_us), fixed(numbers, 12))
+    return side_by_side(fronts, _ROWS[side], parts, big_endian(times_us), fixed(numbers, 12))
 
 
 def bounds(side: str, fronts: pa.Array, parts: pa.Array, first_us: Numbers, last_us: Numbers) -> tuple[pa.Array, ...]:
     """Return the ranges of rows of a side by keys and buckets, with times from ``first_us`` to ``last_us``."""
-    side_bytes = pa.scalar(_ROWS[side], pa.binary())
-    return tuple(side_by_side(fronts, side_bytes, parts, big_endian(times)) for times in (first_us, last_us + 1))
+    return tuple(side_by_side(fronts, _ROWS[side], parts, big_endian(times)) for times in (first_us, last_us + 1))
 
 
 def note_keys(side: str, ends_ms: Numbers, keys: pa.Array) -> pa.Array:
     """Return the keys of the notes of rows, by their own ends and keys."""
-    return side_by_side(big_endian(ends_ms), pa.scalar(_NOTES[side], pa.binary()), drop_first(keys, _END + 1))
+    return side_by_side(big_endian(ends_ms), _NOTES[side], drop_first(keys, _END + 1))
 
 
 def notes_of(side: str, over: pa.RecordBatch) -> pa.RecordBatch:
@@ -153,16 +137,10 @@ def notes_of(side: str, over: pa.RecordBatch) -> pa.RecordBatch:
 def noted_rows(side: str, notes: pa.Array, buckets: Buckets) -> pa.Array:
     """Return the keys of the rows of these notes."""
     fronts = buckets.fronts(buckets.numbers(_times_us(notes)))
-    return side_by_side(fronts, pa.scalar(_ROWS[side], pa.binary()), drop_first(notes, _END + 1))
+    return side_by_side(fronts, _ROWS[side], drop_first(notes, _END + 1))
 
 
 def _times_us(keys: pa.Array) -> Numbers:
     """Return the event times in keys."""
     offsets, data = buffers(keys)
     return read_big_endian(data, offsets[1:] - _BEHIND_KEY)
-
-
-def _part(key: bytes) -> bytes:
-    if len(key) <= LONGEST_KEY:
-        return len(key).to_bytes(2, "big") + key
-    return _DIGESTED + hashlib.blake2b(key, digest_size=_DIGEST).digest()

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.records.arrow_buffers import is_variable
 from sparkrelay.state.byte_arrays import buffers, cut, from_spans
 
 if TYPE_CHECKING:
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
 
 _FIXED: Final = 1
 _VARIABLE: Final = 2
-
-
-def is_variable(kind: pa.DataType) -> bool:
-    """Return whether a type has values of variable length: strings and bytes."""
-    return any(
-        test(kind)
-        for test in (pa.types.is_binary, pa.types.is_string, pa.types.is_large_binary, pa.types.is_large_string)
-    )
 
 
 def physical_dtype(kind: pa.DataType) -> np.dtype[Any] | None:

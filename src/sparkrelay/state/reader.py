@@ -25,7 +25,7 @@ from sparkrelay.state.lmdb.long_keys import PREFIX_BYTES, spell
 from sparkrelay.state.lmdb.ranges import TableView
 from sparkrelay.state.lmdb.store_file import JOURNAL, META, STORE_PREFIX
 from sparkrelay.state.space import DATA_FILE
-from sparkrelay.state.watermarks import LATEST, NO_TIME
+from sparkrelay.state.watermarks import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -144,15 +144,13 @@ class _StoreState:
     ) -> _StoreState:
         """Read the journals of hidden batches."""
         limit = header.batch if committed is None else committed
-        own = [entry for entry in header.journals if entry.store == store]
-        shown = [entry for entry in own if entry.batch <= limit]
-        hidden = [entry for entry in own if entry.batch > limit]
+        hidden = [entry for entry in header.shares(store) if entry.batch > limit]
         changes = [] if journals is None else [journal.read(transaction, journals, entry)[0] for entry in hidden]
         changed = pa.concat_batches(changes) if changes else None
         return cls(
             header,
-            max([header.watermarks.get(store, NO_TIME), *(entry.watermark for entry in shown)]),
-            max([header.expired.get(store, NO_TIME), *(entry.expired for entry in shown)]),
+            header.watermark(store, limit),
+            header.expired_by(store, limit),
             changed,
             changed is not None and rows.ascending(changed.column("key")),
         )

@@ -94,10 +94,9 @@ class RestorableStore(StoreFile):
         """Drop the journals up to the committed ``batch`` if no next batch will do so."""
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            checks.require_task_epoch(self.path, header, task_epoch)
             return self._drop_journals(transaction, header, batch, changelog_next), None
 
-        self._change(change)
+        self._change(change, task_epoch=task_epoch)
 
     def claim(self, application: str, topics: Mapping[str, str] | None = None, width: int | None = None) -> None:
         """Require that the state belongs to this application and its present changelogs, and record them.
@@ -190,7 +189,6 @@ class RestorableStore(StoreFile):
         self._open_tables(stores)
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[TopicPartition]]:
-            checks.require_task_epoch(self.path, header, task_epoch)
             for store in stores:
                 header = self._empty(transaction, header, store)
             return header._replace(
@@ -202,7 +200,7 @@ class RestorableStore(StoreFile):
                 sources=without(header.sources, stores),
             ), foreign
 
-        return self._change(change) if foreign else []
+        return self._change(change, task_epoch=task_epoch) if foreign else []
 
     def require_source(
         self, store: str, changelog: TopicPartition, end: int | None, *, contents: str, task_epoch: int | None = None
@@ -225,7 +223,6 @@ class RestorableStore(StoreFile):
         self._open_tables([store])
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, int | None]:
-            checks.require_task_epoch(self.path, header, task_epoch)
             known = header.changelog.get(changelog)
             beyond = known is not None and end is not None and known > end
             if known is not None and not beyond and header.contents.get(store, contents) == contents:
@@ -237,7 +234,7 @@ class RestorableStore(StoreFile):
                 contents=without(header.contents, {store}),
             ), known if beyond else None
 
-        return self._change(change)
+        return self._change(change, task_epoch=task_epoch)
 
     # -- restoring ------------------------------------------------------------------------------------------------
 
@@ -266,8 +263,6 @@ class RestorableStore(StoreFile):
         ordered, new = rows.latest(rows.as_binary(keys), rows.as_binary(values))
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            checks.require_task_epoch(self.path, header, task_epoch)
-            checks.require_no_journals(self.path, header, changelog)
             known = header.changelog.get(changelog, 0)
             if next_offset < known:
                 raise StoreOutOfStepException(
@@ -283,7 +278,7 @@ class RestorableStore(StoreFile):
             header = self._scrub(transaction, header, store, _SCRUBBED + len(ordered) // 64)
             return _at(header, changelog, next_offset, is_source=is_source), None
 
-        self._change(change)
+        self._change(change, task_epoch=task_epoch, restoring=changelog)
 
     def restore_reached(
         self, changelog: TopicPartition, end: int, *, task_epoch: int | None = None, is_source: bool = False
@@ -291,11 +286,9 @@ class RestorableStore(StoreFile):
         """Record that a changelog has nothing more before ``end``, as when only control records are left."""
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            checks.require_task_epoch(self.path, header, task_epoch)
-            checks.require_no_journals(self.path, header, changelog)
             return _at(header, changelog, max(end, header.changelog.get(changelog, 0)), is_source=is_source), None
 
-        self._change(change)
+        self._change(change, task_epoch=task_epoch, restoring=changelog)
 
     def restore_anew(
         self,
@@ -320,15 +313,13 @@ class RestorableStore(StoreFile):
         self._open_tables([store])
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, bool]:
-            checks.require_task_epoch(self.path, header, task_epoch)
-            checks.require_no_journals(self.path, header, changelog)
             if header.changelog.get(changelog, 0) >= first:
                 return header, False
             held = header.sums.get(store, RunningSum()).rows > 0
             header = self._empty(transaction, header, store)
             return _at(header, changelog, first, is_source=is_source), held
 
-        return self._change(change)
+        return self._change(change, task_epoch=task_epoch, restoring=changelog)
 
 
 def _at(header: TaskHeader, changelog: TopicPartition, offset: int, *, is_source: bool) -> TaskHeader:

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.state import checks, journal
 from sparkrelay.state.after import StoreAfter
-from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult, Watermark
+from sparkrelay.state.batch import Applied, BatchStamp, LookedUp
 from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.lmdb import rows, scan
 from sparkrelay.state.lmdb.ranges import TableView
 from sparkrelay.state.lmdb.running_sum import RunningSum
 from sparkrelay.state.restorable import RestorableStore
-from sparkrelay.state.view import Changes, StoreView, merging
+from sparkrelay.state.view import Changes, StoreView
 from sparkrelay.state.watermarks import ENDLESS, NO_TIME, end_of, expired_with, over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import ExitStack
 
     import pyarrow as pa
@@ -119,15 +119,13 @@ class TaskStore(RestorableStore):
         wanted = rows.as_binary(keys)
         return self._environment.read(lambda t: rows.get(t, table, wanted))
 
-    def scan(
-        self, store: str, *, start: bytes | None = None, stop: bytes | None = None, limit: int | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def scan(self, store: str, *, start: bytes | None = None, stop: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Yield ``key, value`` of the keys in ``[start, stop)``, in the order of bytes.
 
         Each batch is consistent; the store may change between two. Long keys with the same first 479 bytes come in no
         order.
         """
-        return scan.scan(self._environment, self._table(store), start, stop, limit)
+        return scan.scan(self._environment, self._table(store), start, stop)
 
     def rows(self, store: str) -> int:
         """Return the number of keys of a store."""
@@ -135,30 +133,6 @@ class TaskStore(RestorableStore):
         return int(self._environment.read(lambda t: t.stat(table.handle))["entries"])
 
     # -- batches --------------------------------------------------------------------------------------------------
-
-    def apply_batch(
-        self,
-        leg: str,
-        store: str,
-        keys: pa.Array,
-        *,
-        batch: BatchStamp,
-        merge: Callable[[pa.Array], MergeResult],
-        watermark: Watermark | None = None,
-    ) -> Applied:
-        """Merge a leg's share of a batch into a store; otherwise as :meth:`change_batch`.
-
-        Args:
-            leg: the leg's id.
-            store: the store's name.
-            keys: distinct and not null; fastest in the order of bytes.
-            batch: the driver's stamp.
-            merge: old values (null where missing, in the order of ``keys``) -> new values and rows to emit. Called
-                again if the map had to grow.
-            watermark: with the batch, of a store whose windows end. Windows that expired before the batch, by a
-                committed watermark, are removed gradually, and undoing does not restore them.
-        """
-        return self.change_batch(leg, store, batch=batch, operate=merging(store, keys, merge, watermark))
 
     def change_batch(
         self, leg: str, store: str, *, batch: BatchStamp, operate: Callable[[StoreView], Changes]
@@ -287,42 +261,20 @@ class TaskStore(RestorableStore):
         table = self._table(applied.entry.store)
         return StoreAfter(self._environment, table, self._journal, applied, check)
 
-    def watermark_before(self, store: str, *, batch: BatchStamp) -> int:
-        """Return a store's watermark before a batch, in milliseconds since 1970, without any attempt at the batch.
+    def header_before(self, batch: BatchStamp) -> TaskHeader:
+        """Return the header, with the watermarks before a batch as those after ``batch.committed``.
 
         Raises:
             StoreOutOfStepException: the store was taken over under another task epoch, or is beyond the batch.
         """
         header = self.header
         checks.require_this_batch(self.path, header, batch)
-        return header.watermark(store, batch.committed)
-
-    def sources_before(self, store: str, *, batch: BatchStamp) -> Mapping[str, int]:
-        """Return the watermarks of a store's source topics before a batch, as :meth:`watermark_before`."""
-        header = self.header
-        checks.require_this_batch(self.path, header, batch)
-        return header.sources_of(store, batch.committed)
+        return header
 
     def journal_of(self, leg: str, *, number: int, tries: int) -> JournalEntry | None:
         """Return the journal entry of a leg's share of a batch; None if that attempt has left none."""
         wanted = (leg, number, tries, True)
         return next((e for e in self.header.journals if (e.leg, e.batch, e.tries, e.complete) == wanted), None)
-
-    def look_up(
-        self,
-        store: str,
-        keys: pa.Array,
-        *,
-        contents: str,
-        task_epoch: int | None = None,
-        number: int = 0,
-        tries: int = 0,
-    ) -> LookedUp:
-        """Return a store's values of keys, and the changes by the batch under way; as :meth:`look`."""
-        wanted = rows.as_binary(keys)
-        return self.look(
-            store, lambda view: view.get(wanted), contents=contents, task_epoch=task_epoch, number=number, tries=tries
-        )
 
     def look(
         self,
@@ -361,17 +313,6 @@ class TaskStore(RestorableStore):
             return LookedUp(values)
 
         return self._environment.read(read)
-
-    def keys_beginning(
-        self, store: str, beginnings: Iterable[bytes], *, contents: str, task_epoch: int | None = None
-    ) -> pa.Array:
-        """Return the keys of a store that begin with one of these distinct bytes, none a prefix of another.
-
-        Otherwise as :meth:`look`.
-        """
-        return self.look(
-            store, lambda view: view.keys_beginning(beginnings), contents=contents, task_epoch=task_epoch
-        ).values
 
     def _begin(self, transaction: Any, header: TaskHeader, leg: str, batch: BatchStamp) -> TaskHeader:
         """Require that a batch fits; drop committed journals, and undo an earlier attempt at the batch."""

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError
+from sparkrelay.records.arrow_buffers import offsets_of
 from sparkrelay.state.lmdb import rows
 from sparkrelay.state.lmdb.environment import UnfinishedError
 from sparkrelay.state.lmdb.rows import SortedKeys
@@ -137,7 +138,7 @@ class _Written:
         if before.null_count < len(before):
             added[there] -= table.checksums_behind(before.drop_null())
         counts = new.is_valid().to_numpy(zero_copy_only=False).astype(np.int64) - there
-        return cls(keys, names, old, new, sealed.to_pylist(), _running(counts), _running(added))
+        return cls(keys, names, old, new, sealed.to_pylist(), offsets_of(counts), offsets_of(added))
 
     def change(self, first: int, end: int, passed: bytes) -> Change:
         """Return the effect on one store; ``passed`` is the last key that a scrub has passed."""
@@ -147,9 +148,3 @@ class _Written:
             int(self.sums[end] - self.sums[first]),
             int(self.sums[at] - self.sums[first]),
         )
-
-
-def _running(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    sums = np.zeros(len(numbers) + 1, np.int64)
-    np.cumsum(numbers, out=sums[1:])
-    return sums

@@ -3,8 +3,10 @@
 ::
 
     00                                            ->   stream time, 8 | the stream time before, 8 | batch, 8
-    01 | due, 8 | length, 2 | key                 ->   empty
-    02 | length, 2 | key | time, inverted, 8      ->   the row; empty where it was deleted
+    01 | due, 8 | key                             ->   empty
+    02 | key | time, inverted, 8                  ->   the row; empty where it was deleted
+
+Keys are written as ``key_parts``.
 
 The rows of a key are adjacent, newest first, so finding the row that was valid at a time, or the newest one, is one
 seek. The stream time is the table's newest timestamp, ignoring those far ahead of the clock. Rows that ended before the
@@ -26,7 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.state.byte_arrays import big_endian, buffers, drop_first, read_big_endian, side_by_side
-from sparkrelay.state.join_rows import LONGEST_KEY
+from sparkrelay.state.key_parts import plain_key
+from sparkrelay.state.lmdb.rows import way_back
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
@@ -71,19 +74,18 @@ def clock_value(now_ms: int, before_ms: int, batch: int) -> bytes:
 
 def version_keys(parts: pa.Array, times: Numbers) -> pa.Array:
     """Return the keys of rows, of ``key_parts`` and the starts of their validity, ms since 1970."""
-    return side_by_side(pa.scalar(VERSIONS[0], pa.binary()), parts, big_endian(-1 - times))
+    return side_by_side(VERSIONS[0], parts, big_endian(-1 - times))
 
 
 def newest(view: StoreView, parts: pa.Array) -> tuple[Numbers, pa.Array]:
     """Return the start and the value (possibly ``DELETED``) of each key's newest row; ``NEVER`` and null if none."""
-    starts = side_by_side(pa.scalar(VERSIONS[0], pa.binary()), parts)
+    starts = side_by_side(VERSIONS[0], parts)
     order = pc.array_sort_indices(starts)
     keys, values = view.firsts(starts.take(order).to_pylist(), _stops(parts.take(order)))
-    back = np.empty(len(order), dtype=np.int64)
-    back[order.to_numpy(zero_copy_only=False).astype(np.int64)] = np.arange(len(order))
+    back = way_back(order)
     times = np.full(len(order), NEVER, dtype=np.int64)
     times[keys.is_valid().to_numpy(zero_copy_only=False)] = _times(keys.drop_null())
-    return times[back], values.take(pa.array(back))
+    return times[back.to_numpy()], values.take(back)
 
 
 def as_of(view: StoreView, parts: pa.Array, times: Numbers, history_ms: int, batch: int) -> pa.DictionaryArray:
@@ -128,7 +130,7 @@ def due_keys(parts: pa.Array, newest_times: Numbers, history_ms: int) -> pa.Arra
     """Return the keys of notes for the time at which all but the newest rows are out of the history."""
     span = max(history_ms, _SHORTEST_SPAN_MS)
     due = -(-(newest_times + history_ms) // span) * span
-    return side_by_side(pa.scalar(_DUE, pa.binary()), big_endian(due), parts)
+    return side_by_side(_DUE, big_endian(due), parts)
 
 
 def deletable(view: StoreView, now_ms: int, history_ms: int, most: int) -> tuple[pa.Array, pa.Array]:
@@ -155,11 +157,7 @@ def key_part(key: bytes) -> bytes:
 
 def plain_keys(keys: pa.Array) -> pa.Array:
     """Return the original keys of rows; null for digests."""
-    plain = []
-    for key in keys.to_pylist():
-        length = int.from_bytes(key[1:3], "big")
-        plain.append(key[3:-_TIME] if length <= LONGEST_KEY else None)
-    return pa.array(plain, pa.binary())
+    return pa.array([plain_key(key_part(key)) for key in keys.to_pylist()], pa.binary())
 
 
 def _times(keys: pa.Array) -> Numbers:
@@ -169,7 +167,5 @@ def _times(keys: pa.Array) -> Numbers:
 
 
 def _stops(parts: pa.Array) -> list[bytes]:
-    stops: list[bytes] = side_by_side(
-        pa.scalar(VERSIONS[0], pa.binary()), parts, pa.scalar(_BEHIND, pa.binary())
-    ).to_pylist()
+    stops: list[bytes] = side_by_side(VERSIONS[0], parts, _BEHIND).to_pylist()
     return stops

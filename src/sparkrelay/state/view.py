@@ -37,15 +37,14 @@ class StoreView(TableView):
 
     def __init__(self, transaction: Any, table: Table, header: TaskHeader, store: str) -> None:
         super().__init__(transaction, table)
-        # All journals are of this batch and this attempt.
-        earlier = [entry for entry in header.journals if entry.store == store]
         self.watermark = header.watermarks.get(store, NO_TIME)
-        self.sources: Mapping[str, int] = earlier[-1].sources if earlier else header.sources.get(store, {})
-        self.sources_read = frozenset[str]().union(*(entry.sources_read for entry in earlier))
+        # All journals are of this batch and this attempt.
+        self.sources = header.sources_of(store)
+        self.sources_read = frozenset[str]().union(*(entry.sources_read for entry in header.shares(store)))
 
     def get(self, keys: pa.Array) -> pa.Array:
         """Return the value of each key, null where there is none."""
-        return rows.get(self._transaction, self._table, keys)
+        return rows.get(self._transaction, self._table, rows.as_binary(keys))
 
     def has(self, keys: pa.Array) -> pa.Array:
         """Return whether each key has a value."""
@@ -128,9 +127,16 @@ class Changes:
 
 
 def merging(
-    store: str, keys: pa.Array, merge: Callable[[pa.Array], MergeResult], watermark: Watermark | None
+    store: str, keys: pa.Array, merge: Callable[[pa.Array], MergeResult], watermark: Watermark | None = None
 ) -> Callable[[StoreView], Changes]:
-    """Return the operator that merges a batch into the values of distinct keys; see :meth:`TaskStore.apply_batch`.
+    """Return the operator that merges a batch into the values of distinct keys, for :meth:`TaskStore.change_batch`.
+
+    Args:
+        store: the store's name.
+        keys: distinct and not null; fastest in the order of bytes.
+        merge: old values (null where missing, in the order of ``keys``) -> new values and rows to emit.
+        watermark: with the batch, of a store whose windows end. Windows that expired before the batch, by a committed
+            watermark, are removed gradually, and undoing does not restore them.
 
     Raises:
         StateStoreException: a key is null or repeated.

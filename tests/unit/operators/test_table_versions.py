@@ -15,7 +15,7 @@ from sparkrelay.operators.table.newest_rows import NewestRows
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state import BatchStamp, TaskStore, versions
-from sparkrelay.state.join_rows import key_parts
+from sparkrelay.state.key_parts import key_parts
 from sparkrelay.types import TopicPartition
 
 TOPIC = TopicPartition("t", 0)

@@ -9,6 +9,7 @@ import pytest
 from tests.waiting import LONG
 
 from sparkrelay.state import BatchStamp, MergeResult, TaskStore
+from sparkrelay.state.view import merging
 from sparkrelay.types import TopicPartition
 
 INPUT = TopicPartition("input", 0)
@@ -51,8 +52,11 @@ class Driver:
             emitted = pa.record_batch({"old": old})
             return MergeResult(new=pa.array(values, pa.binary()), emitted=emitted)
 
-        applied = self.store.apply_batch(
-            leg or self.leg, self.name, pa.array(keys, pa.binary()), batch=self.stamp(**changes), merge=merge
+        applied = self.store.change_batch(
+            leg or self.leg,
+            self.name,
+            batch=self.stamp(**changes),
+            operate=merging(self.name, pa.array(keys, pa.binary()), merge),
         )
         if commit:
             self.committed += 1

@@ -17,6 +17,7 @@ from sparkrelay.errors import StateStoreException, StoreCorruptedException
 from sparkrelay.state import BatchStamp, MergeResult, TaskStore
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
 from sparkrelay.state.space import DATA_FILE
+from sparkrelay.state.view import merging
 from sparkrelay.types import TopicPartition
 
 PAGE = 4096
@@ -55,8 +56,11 @@ class History:
             ranges={INPUT: (self.batch, number)},
             positions_before={INPUT: self.batch},
         )
-        self.store.apply_batch(
-            "leg", name, keys, batch=stamp, merge=lambda _: MergeResult(new, pa.record_batch({"a": [1]}))
+        self.store.change_batch(
+            "leg",
+            name,
+            batch=stamp,
+            operate=merging(name, keys, lambda _: MergeResult(new, pa.record_batch({"a": [1]}))),
         )
         self.batch = number
         self.held[name] = {key: value for key, value in (self.held[name] | changes).items() if value is not None}

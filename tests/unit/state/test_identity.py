@@ -5,6 +5,7 @@ import pytest
 
 from sparkrelay.errors import IncompatibleTopologyException, StateStoreException, StoreCorruptedException
 from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore
+from sparkrelay.state.view import merging
 from sparkrelay.types import TopicPartition
 
 INPUT, CHANGELOG = TopicPartition("in", 0), TopicPartition("s-changelog", 0)
@@ -23,7 +24,7 @@ def apply(store, number, contents):
     start = (number - 1) * 10
     stamp = BatchStamp(1, number, number - 1, {INPUT: (start, start + 10)}, {INPUT: start}, contents=contents)
     keys = pa.array([b"k"], pa.binary())
-    return store.apply_batch("leg", "s", keys, batch=stamp, merge=lambda old: MergeResult(keys, ROWS))
+    return store.change_batch("leg", "s", batch=stamp, operate=merging("s", keys, lambda old: MergeResult(keys, ROWS)))
 
 
 def test_another_aggregate_is_refused_and_nothing_changes(store):

@@ -13,7 +13,8 @@ def test_keys_are_found_by_what_they_begin_with(driver):
 
     def found(*beginnings):
         contents = driver.stamp().contents
-        return sorted(driver.store.keys_beginning("s", beginnings, contents=contents).to_pylist())
+        found = driver.store.look("s", lambda view: view.keys_beginning(beginnings), contents=contents)
+        return sorted(found.values.to_pylist())
 
     assert found() == found(b"c", b"a1x") == []
     assert found(b"a", b"b") == [b"a", b"a1", b"a2", b"b"]
@@ -22,4 +23,4 @@ def test_keys_are_found_by_what_they_begin_with(driver):
     assert found(long + b"2") == [long + b"2"]
     assert found(b"l" * 490) == sorted([b"l" * 500, long, long + b"1", long + b"2"])
     with pytest.raises(IncompatibleTopologyException):
-        driver.store.keys_beginning("s", [b"a"], contents="something else")
+        driver.store.look("s", lambda view: view.keys_beginning([b"a"]), contents="something else")

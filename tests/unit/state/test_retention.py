@@ -12,6 +12,7 @@ from tests.examples import examples
 
 from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore, Watermark
 from sparkrelay.state.changelog import encode_changelog, encode_marker, split
+from sparkrelay.state.view import merging
 from sparkrelay.state.watermarks import NO_TIME, end_bytes, end_of, expired_with, over
 from sparkrelay.types import TopicPartition
 
@@ -62,9 +63,9 @@ class Copy:
         stamp = BatchStamp(
             self.epoch, number, self.committed, {INPUT: (at, at + 10)}, {INPUT: at}, {CHANGELOG: log_end}, tries=tries
         )
-        assert header.watermark("s", self.committed) == self.store.watermark_before("s", batch=stamp)
+        assert header.watermark("s", self.committed) == self.store.header_before(stamp).watermark("s", self.committed)
         keys = binary(list(groups))
-        applied = self.store.apply_batch("leg", "s", keys, batch=stamp, merge=merge, watermark=watermark)
+        applied = self.store.change_batch("leg", "s", batch=stamp, operate=merging("s", keys, merge, watermark))
         windows = self.store.after(applied, task_epoch=self.epoch).over()
         return applied, [key for rows in windows for key in rows.column("key").to_pylist()]
 

@@ -17,6 +17,7 @@ from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore, store
 from sparkrelay.state.changelog import MARKER_KEY
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
+from sparkrelay.state.view import merging
 from sparkrelay.types import TopicPartition
 
 # Leg -> store and topic: a and b read one topic, a and c write one store.
@@ -104,7 +105,7 @@ class StoreMachine(RuleBasedStateMachine):
             return MergeResult(pa.array(list(rows.values()), pa.binary()), pa.record_batch({"old": old}))
 
         keys = pa.array(list(rows), pa.binary())
-        applied = self.store.apply_batch(leg, name, keys, batch=self.stamp(leg), merge=merge)
+        applied = self.store.change_batch(leg, name, batch=self.stamp(leg), operate=merging(name, keys, merge))
         assert applied.emitted.column(0).to_pylist() == seen
         assert applied.values.to_pylist() == list(rows.values())
         assert seen == [before.get(key) for key in rows]
@@ -129,8 +130,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.store._put_part = put_some
         new = MergeResult(pa.array(list(rows.values()), pa.binary()), None)
         with pytest.raises(BrokenOffError):
-            self.store.apply_batch(
-                leg, name, pa.array(list(rows), pa.binary()), batch=self.stamp(leg), merge=lambda _: new
+            self.store.change_batch(
+                leg,
+                name,
+                batch=self.stamp(leg),
+                operate=merging(name, pa.array(list(rows), pa.binary()), lambda _: new),
             )
         del self.store._put_part
         for key, value in sorted(rows.items())[: parts * self.keys_at_once]:
@@ -247,8 +251,11 @@ class StoreMachine(RuleBasedStateMachine):
         if change == "position" and not twice and topic not in {**self.positions, **known}:
             return  # a store that has seen nothing takes any position
         with pytest.raises(StoreOutOfStepException, match="0_0"):
-            self.store.apply_batch(
-                leg, LEGS[leg][0], pa.array([b"k"]), batch=self.stamp(leg, **changes), merge=pytest.fail
+            self.store.change_batch(
+                leg,
+                LEGS[leg][0],
+                batch=self.stamp(leg, **changes),
+                operate=merging(LEGS[leg][0], pa.array([b"k"]), pytest.fail),
             )
 
     @rule(clean=st.booleans())

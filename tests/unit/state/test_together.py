@@ -12,6 +12,7 @@ from sparkrelay.state import BatchStamp, MergeResult, TaskStore
 from sparkrelay.state.batch import Watermark
 from sparkrelay.state.lmdb import environment
 from sparkrelay.state.together import TaskShare, merge_together
+from sparkrelay.state.view import merging
 from sparkrelay.types import TopicPartition
 
 INPUT = TopicPartition("in", 0)
@@ -54,8 +55,8 @@ def alone(store, number, own, *, watermark=None, tries=1):
     def merge(old):
         return MergeResult(merged(old, [own[key] for key in sorted(own)]), pa.record_batch({"n": pa.array([1])}))
 
-    return store.apply_batch(
-        "leg", "s", binary(sorted(own)), batch=stamp(number, tries=tries), merge=merge, watermark=watermark
+    return store.change_batch(
+        "leg", "s", batch=stamp(number, tries=tries), operate=merging("s", binary(sorted(own)), merge, watermark)
     )
 
 

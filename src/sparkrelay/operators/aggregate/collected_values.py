@@ -12,7 +12,6 @@ keeps a group's entries together: the store itself would replace longer keys.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +29,7 @@ from sparkrelay.runtime.worker.context import whole
 from sparkrelay.state.aggregate.collected import Collected, Values
 from sparkrelay.state.aggregate.spec import COUNTED
 from sparkrelay.state.byte_arrays import big_endian, buffers, cut, fixed, from_spans, side_by_side
+from sparkrelay.state.key_parts import KeyPart, blake2b
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,11 +42,13 @@ if TYPE_CHECKING:
 _COLLECTED: Final = b"\x02"
 _LONGEST_GROUP: Final = 256
 _DIGEST_BYTES: Final = 16
+_GROUP: Final = KeyPart(4, longest=_LONGEST_GROUP, digest=blake2b(_DIGEST_BYTES))
 #: Size of a chunk.
 _CHUNK_BYTES: Final = 1 << 17
 _BYTES: Final = "__sparkrelay_value"
 _ROW: Final = "__sparkrelay_row"
 _WEIGHT: Final = "__sparkrelay_weight"
+_NUMBER: Final = struct.Struct(">H")
 _COUNT: Final = np.dtype("<i8")
 _LENGTH: Final = np.dtype("<u4")
 
@@ -184,7 +186,7 @@ class TaskCollection:
         all_fronts = side_by_side(*self._ends, _group_fronts(self._encoded)) if rows else self._encoded
         for some in rows:
             places = pc.index_in(some.groups, value_set=self._encoded)
-            starts, stops = (side_by_side(all_fronts, _number(some.index + more)) for more in (0, 1))
+            starts, stops = (side_by_side(all_fronts, _NUMBER.pack(some.index + more)) for more in (0, 1))
             at = places.to_numpy().astype(np.int64)
             fronts = starts.take(places)
             if self._codec.specs[some.index].in_order:
@@ -294,7 +296,7 @@ def collected_results(
     for index, aggregate in enumerate(codec.specs):
         if not aggregate.collects:
             continue
-        here = pc.and_(pc.equal(numbers, _number(index)), places.is_valid())
+        here = pc.and_(pc.equal(numbers, _NUMBER.pack(index)), places.is_valid())
         at = places.filter(here).to_numpy().astype(np.int64)
         found = _stored(len(encoded), at, suffixes.filter(here), values.filter(here), in_order=aggregate.in_order)
         results[index] = _result(codec, index, found, encoded, most)
@@ -330,18 +332,7 @@ def _result(codec: AggregateCodec, index: int, values: Values, encoded: pa.Array
 
 
 def _group_fronts(encoded: pa.Array) -> pa.Array:
-    lengths = pc.fill_null(pc.binary_length(encoded), 0).to_numpy(zero_copy_only=False)
-    if len(lengths) and int(lengths.max()) > _LONGEST_GROUP:
-        shortened = [
-            hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest() if len(key) > _LONGEST_GROUP else key
-            for key in encoded.to_pylist()
-        ]
-        encoded = pa.array(shortened, pa.binary())
-    return side_by_side(pa.scalar(_COLLECTED, pa.binary()), fixed(lengths.astype(">u4"), 4), encoded)
-
-
-def _number(index: int) -> pa.Scalar:
-    return pa.scalar(struct.pack(">H", index), pa.binary())
+    return side_by_side(_COLLECTED, _GROUP.of_all(encoded))
 
 
 def _big_endian_lengths(keys: pa.Array, start: int) -> NDArray[np.int64]:

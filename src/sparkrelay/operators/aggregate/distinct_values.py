@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.worker.context import whole
-from sparkrelay.state.byte_arrays import fixed, side_by_side
+from sparkrelay.state.byte_arrays import side_by_side
+from sparkrelay.state.key_parts import KeyPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 #: Prefix of a group's message key.
 GROUP: Final = b"\x00"
 _VALUE: Final = b"\x01"
+_GROUP: Final = KeyPart(4)
 _FIRST: Final = "__sparkrelay_first"
 _BYTES: Final = "__sparkrelay_value"
 
@@ -70,15 +72,13 @@ class DistinctValues:
 def marked(ends: pa.Array | None, encoded: pa.Array) -> pa.Array:
     """Return the store's keys of groups, after the ends of their windows."""
     fronts = [] if ends is None else [ends]
-    return side_by_side(*fronts, pa.scalar(GROUP, pa.binary()), encoded)
+    return side_by_side(*fronts, GROUP, encoded)
 
 
 def value_keys(ends: pa.Array | None, encoded: pa.Array, index: int, values: pa.Array) -> pa.Array:
     """Return the store's keys of values."""
     fronts = [] if ends is None else [ends]
-    sizes = fixed(pc.fill_null(pc.binary_length(encoded), 0).to_numpy(zero_copy_only=False).astype(">u4"), 4)
-    number = pa.scalar(struct.pack(">H", index), pa.binary())
-    return side_by_side(*fronts, pa.scalar(_VALUE, pa.binary()), sizes, encoded, number, values)
+    return side_by_side(*fronts, _VALUE, _GROUP.of_all(encoded), struct.pack(">H", index), values)
 
 
 def value_rows(

@@ -37,11 +37,6 @@ def keys_until(ends_ms: Numbers, keys: pa.Array) -> pa.Array:
     return side_by_side(big_endian(ends_ms), keys)
 
 
-def values_until(ends_ms: Numbers) -> pa.Array:
-    """Return the values of keys that expire at these watermarks, in ms since 1970."""
-    return big_endian(ends_ms)
-
-
 def wide_ends(ends_ms: Numbers, now_ms: int, delay_ms: int) -> Numbers:
     """Return the ends of the keys' buckets.
 

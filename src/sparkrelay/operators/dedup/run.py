@@ -17,11 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.operators.dedup.keys import keys_until, remembered, values_until, wide_ends
+from sparkrelay.operators.dedup.keys import keys_until, remembered, wide_ends
 from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.worker.context import laid_out, whole
+from sparkrelay.state.byte_arrays import big_endian
 from sparkrelay.state.lmdb.rows import SortedKeys
 from sparkrelay.state.view import Changes
 from sparkrelay.state.watermarks import NEVER, NO_TIME
@@ -131,7 +132,7 @@ class _TaskDeduplication:
         """Remember keys that are not in the store until ``ends``, or forever."""
         count = len(distinct.keys)
         stored = distinct.keys if ends is None else keys_until(ends, distinct.keys)
-        values = pa.repeat(_NOTHING, count) if ends is None else values_until(ends)
+        values = pa.repeat(_NOTHING, count) if ends is None else big_endian(ends)
         ordered = SortedKeys.of(stored)
         new = ordered.as_given(view.get(ordered.keys)).is_null().to_numpy(zero_copy_only=False)
         self._first = distinct.first[new]
@@ -156,4 +157,4 @@ class _TaskDeduplication:
         if now_ms == NO_TIME:
             now_ms = min([*buckets[:1], *ends.tolist()], default=0) - delay_ms
         keys = keys_until(wide_ends(ends, now_ms, delay_ms), new.keys)
-        return Changes.of(view, keys, values_until(ends), watermark)
+        return Changes.of(view, keys, big_endian(ends), watermark)

@@ -98,10 +98,11 @@ def _naming_changed_rows(spec: ForeignJoinRunner, task: TaskCommand) -> pa.Array
     right = joined_rows(spec, spec.tables, spec.joined, task, touched)
     changed = touched.filter(pa.array(right.changed & (right.was | right.is_)))
     schema = pa.schema([spec.keys.field(index) for index in range(spec.foreign)])
-    beginnings = write_columns(key_columns(changed, schema), lists=False, normal=True)
-    return task_store(spec, task).keys_beginning(
+    beginnings = write_columns(key_columns(changed, schema), lists=False, normal=True).to_pylist()
+    found = task_store(spec, task).look(
         spec.referencing.store,
-        beginnings.to_pylist(),
+        lambda view: view.keys_beginning(beginnings),
         contents=spec.referencing.contents,
         task_epoch=task.task_epoch,
     )
+    return found.values

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sparkrelay.operators.latest.layout import LatestLayout
 from sparkrelay.state import versions
-from sparkrelay.state.join_rows import key_parts
+from sparkrelay.state.key_parts import key_parts
 
 if TYPE_CHECKING:
     from sparkrelay.state.reader import StoreSnapshot

@@ -26,7 +26,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import clock_ms, whole
 from sparkrelay.runtime.worker.task_steps import look
 from sparkrelay.state import versions
-from sparkrelay.state.join_rows import key_parts
+from sparkrelay.state.key_parts import key_parts
 from sparkrelay.state.lmdb.rows import latest
 from sparkrelay.state.view import Changes
 from sparkrelay.state.watermarks import LATEST, NO_TIME

@@ -43,7 +43,7 @@ class LateRunner(StepSpec):
 
     def _late(self, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stamp = BatchStamp(task.task_epoch, task.batch, task.committed, {}, {}, tries=task.tries)
-        watermark = task_store(self, task).watermark_before(self.store, batch=stamp)
+        watermark = task_store(self, task).header_before(stamp).watermark(self.store, stamp.committed)
         for batch in batches:
             late = batch.filter(pa.array(too_late(window_ends(batch.column(hidden_columns.WINDOW)), watermark)))
             if late.num_rows:

@@ -25,7 +25,7 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, laid_out, whole
 from sparkrelay.runtime.worker.task_steps import each_task, look, look_up
 from sparkrelay.state import versions
-from sparkrelay.state.join_rows import key_parts
+from sparkrelay.state.key_parts import key_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -115,7 +115,7 @@ def _found_globally(spec: LookupRunner, keys: pa.Array) -> LookedUp:
     home = current_command(BatchCommand).global_tables
     assert home is not None, "the command lacks the directory of global tables"
     store = connections.store(str(Path(home, spec.store)), map_limit=spec.map_limit)
-    return store.look_up(spec.store, keys, contents=spec.contents)
+    return store.look(spec.store, lambda view: view.get(keys), contents=spec.contents)
 
 
 def _beside(spec: LookupRunner, rows: pa.RecordBatch, kept: Numbers, given: Mapping[str, pa.Array]) -> pa.RecordBatch:

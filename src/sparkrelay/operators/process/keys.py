@@ -8,7 +8,7 @@
 Every key begins with an end, as in every store whose rows expire (``state.watermarks``). A timer ends when it is due,
 so due timers come first; variables never end. ``rest`` is the key of a map's entry, or the place of a list's element;
 it is empty for a value and for a list's span. Groups and map keys are prefixed by their length, so that none is a
-prefix of another, and long ones are replaced by digests: all keys are short and can be scanned.
+prefix of another, and long ones are replaced by digests (``state.key_parts``): all keys are short and can be scanned.
 """
 
 from __future__ import annotations
@@ -17,26 +17,24 @@ import hashlib
 import struct
 from typing import Final
 
+from sparkrelay.state.key_parts import KeyPart
 from sparkrelay.state.watermarks import END_BYTES, NEVER, end_bytes, end_of
 
 #: Longest name of a variable, in bytes.
 LONGEST_NAME: Final = 100
 #: Name of a group's timers; no variable has it.
 TIMERS: Final = ""
-_LONGEST_PART: Final = 120
 _SECOND_MS: Final = 1000
-_DIGEST: Final = b"\xff"
 _FRONT: Final = end_bytes(NEVER)
 _TIMER: Final = b"\x00"
 _EXPIRY: Final = b"\x01"
 _PLACE: Final = struct.Struct(">Q")
+_PART: Final = KeyPart(1, longest=120, digest=lambda key: hashlib.sha256(key).digest(), marked=True)
 
 
 def part(key: bytes) -> bytes:
     """Return a key in the form that it has inside other keys."""
-    if len(key) > _LONGEST_PART:
-        return _DIGEST + hashlib.sha256(key).digest()
-    return bytes((len(key),)) + key
+    return _PART.of(key)
 
 
 def variable_key(group: bytes, name: str) -> bytes:

@@ -29,7 +29,7 @@ from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
 from sparkrelay.state.byte_arrays import side_by_side
-from sparkrelay.state.join_rows import key_parts
+from sparkrelay.state.key_parts import key_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -89,7 +89,7 @@ class TaskSessions:
         ending = self._ending(view, now_ms)
         both = pc.dictionary_encode(pa.concat_arrays([self._keys, ending]))
         groups = both.dictionary
-        index_keys = side_by_side(pa.scalar(ENDLESS, pa.binary()), groups)
+        index_keys = side_by_side(ENDLESS, groups)
         index = view.get(index_keys)
         open_ = _Open.of(index).filter_ends_after(view.watermark)
         merged = _Merged.of(open_, self._spans(), both.indices.to_numpy()[: len(self._keys)].astype(np.int64))

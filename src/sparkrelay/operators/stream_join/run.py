@@ -28,12 +28,12 @@ from sparkrelay.state.join_rows import (
     Buckets,
     StoredRows,
     bounds,
-    key_parts,
     note_keys,
     noted_rows,
     notes_of,
     row_keys,
 )
+from sparkrelay.state.key_parts import key_parts
 from sparkrelay.state.view import Changes
 
 if TYPE_CHECKING:

@@ -317,9 +317,10 @@ def _on_time(
         assert task.directory is not None, "a stateful task has a directory"
         try:
             store, stamp = task_store(runner, task), batch_stamp(runner, task)
-            before[task.task.partition] = store.watermark_before(runner.store, batch=stamp)
+            header = store.header_before(stamp)
+            before[task.task.partition] = header.watermark(runner.store, stamp.committed)
             if watermark.by_source:
-                known = store.sources_before(runner.store, batch=stamp)
+                known = header.sources_of(runner.store, stamp.committed)
                 holding = task.behind | task.awaited.get(runner.store, frozenset())
                 limits = {topic: ms - watermark.delay_ms for topic, ms in task.event_time_limits.items()}
                 sources[task.task.partition] = Sources(runner.topics, known, holding, limits)

@@ -16,7 +16,7 @@ from sparkrelay.records.avro.schema import parse_schema
 from sparkrelay.records.avro.writer import columns_to_avro
 from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.framing import PREFIX_BYTES, prefix, schema_ids, unframed
-from sparkrelay.records.row_order import put_back
+from sparkrelay.records.row_order import at_rows, put_back
 
 if TYPE_CHECKING:
     from sparkrelay.records.formats import Avro
@@ -68,7 +68,7 @@ def _framed(
             continue
         own = values if len(rows) == len(values) else values.take(pa.array(rows))
         batch, wrong = reader.read(own, PREFIX_BYTES)
-        bad += [BadRecord(int(rows[one.index]), one.reason) for one in wrong]
+        bad += at_rows(wrong, rows)
         parts.append((rows, batch))
     schema = _reader(form.schema, None, place, wanted).schema
     return put_back(parts, len(values), schema), sorted(bad, key=lambda one: one.index)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records.arrow_buffers import LoopMemory
 from sparkrelay.records.avro import read_loop as loop
 from sparkrelay.records.avro.arrow_types import arrow_type, columns_of, takes_no_bytes
 from sparkrelay.records.avro.defaults import default_bytes
@@ -51,10 +52,11 @@ _UNITS: Final = {
 _SIZES: Final = {"boolean": 1, "float": 4, "double": 8}
 
 
-class Program:
+class Program(LoopMemory):
     """The instructions that the loop follows for each record."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.tree = NodeTree()
         #: The wanted columns by name.
         self.roots: dict[str, Node] = {}
@@ -62,7 +64,6 @@ class Program:
         self.depth = 1
         self._code: list[list[int]] = []
         self._paths: list[str] = []
-        self._owners: list[Any] = []
         self._lists = 0
 
     @property
@@ -96,11 +97,6 @@ class Program:
         """Set an instruction's arguments."""
         self._code[at][2] = self._code[at][2] if a is None else a
         self._code[at][3] = self._code[at][3] if b is None else b
-
-    def keep(self, numbers: np.ndarray[Any, Any]) -> int:
-        """Keep an array alive; returns its address."""
-        self._owners.append(numbers)
-        return int(numbers.ctypes.data)
 
     def enter_list(self) -> None:
         """Note that a list begins."""
@@ -215,7 +211,7 @@ class _Resolver:
         meant = _meant(writer, reader)
         program = self._program
         table = np.zeros(len(writer.branches), np.int64)
-        program.add(path, loop.UNION, a=len(table), b=program.keep(table))
+        program.add(path, loop.UNION, a=len(table), b=program.address(table))
         ends, failed, reasons = [], 0, []
         # Null first, so that the usual branch needs no jump.
         order = sorted(range(len(table)), key=lambda number: writer.branches[number] != NULL)
@@ -267,9 +263,8 @@ class _Resolver:
                 for number, symbol in enumerate(writer.symbols):
                     known = symbol if symbol in reader.symbols else reader.default
                     if known is not None:
-                        text = np.frombuffer(known.encode() or b"\0", np.uint8)
-                        table[number] = program.keep(text), len(known.encode())
-                program.add(path, loop.ENUM, node, a=len(table), b=program.keep(table))
+                        table[number] = program.address(known.encode() or b"\0"), len(known.encode())
+                program.add(path, loop.ENUM, node, a=len(table), b=program.address(table))
             case AvroRecord(), AvroRecord():
                 program.add(path, loop.VALID, node)
                 names = [one.name for one in reader.fields]
@@ -327,7 +322,7 @@ class _Resolver:
             )
         bounds = decimal_bounds(reader.precision)
         size = writer.size if isinstance(writer, AvroFixed) else -1
-        self._program.add(path, loop.DECIMAL, node, a=size, b=self._program.keep(bounds))
+        self._program.add(path, loop.DECIMAL, node, a=size, b=self._program.address(bounds))
 
     def _fields(self, writer: AvroRecord, reader: AvroRecord, nodes: dict[str, Node], path: str) -> None:
         """Read the fields in the writer's order, then the defaults of missing ones."""
@@ -354,9 +349,9 @@ class _Resolver:
         if default is None and is_nullable(kind):
             self._null(node, path)
             return
-        data = np.frombuffer(default_bytes(kind, default, path) + b"\0", np.uint8)
+        data = default_bytes(kind, default, path)
         program = self._program
-        program.add(path, loop.CONSTANT, a=program.keep(data), b=len(data) - 1)
+        program.add(path, loop.CONSTANT, a=program.address(data), b=len(data))
         above, self._above = self._above, []
         self.read(kind, kind, node, path)
         self._above = above

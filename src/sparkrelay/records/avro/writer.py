@@ -15,7 +15,16 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records._native import over_rows
-from sparkrelay.records.arrow_buffers import NO_BYTES, BinaryColumn, BinaryWriter, flatten, numbers_of, validity_bytes
+from sparkrelay.records.arrow_buffers import (
+    NO_BYTES,
+    BinaryColumn,
+    BinaryWriter,
+    LoopMemory,
+    decimal_words,
+    flatten,
+    items_of,
+    numbers_of,
+)
 from sparkrelay.records.avro import write_loop as loop
 from sparkrelay.records.avro.defaults import default_bytes, varint
 from sparkrelay.records.avro.program import decimal_bounds
@@ -71,16 +80,16 @@ class _UnlikeError(Exception):
     """A column does not fit the schema."""
 
 
-class _Plan:
+class _Plan(LoopMemory):
     """The instructions for each row, and how large it can get."""
 
     def __init__(self, batch: pa.RecordBatch, schema: AvroType, prefix: bytes) -> None:
+        super().__init__()
         self._rows = batch.num_rows
         self._code: list[list[int]] = []
         self._paths: list[str] = []
         self._columns: list[list[int]] = []
         self._counts = [batch.num_rows]
-        self._owners: list[Any] = []
         self._capacity = 0
         if prefix:
             self._constant(prefix, 0, "")
@@ -121,23 +130,12 @@ class _Plan:
 
     def _constant(self, data: bytes, level: int, path: str) -> None:
         if data:
-            kept = np.frombuffer(data, np.uint8)
-            self._owners.append(kept)
             self._capacity += self._counts[level] * len(data)
-            self._add(path, loop.CONSTANT, -1, int(kept.ctypes.data), len(data))
+            self._add(path, loop.CONSTANT, -1, self.address(data), len(data))
 
-    def _column(self, array: pa.Array, level: int, data: Any, offsets: Any = None) -> int:
-        valid = validity_bytes(array)
-        self._owners += [array, valid, data, offsets]
-        address = 0 if data is None else data if isinstance(data, int) else int(data.ctypes.data)
-        self._columns.append(
-            [
-                level,
-                int(valid.ctypes.data) if len(valid) else 0,
-                address,
-                0 if offsets is None else int(offsets.ctypes.data),
-            ]
-        )
+    def _column(self, array: pa.Array, level: int, data: int = 0, offsets: int = 0) -> int:
+        """Add a column of the loop, by the addresses of its data and offsets; returns its number."""
+        self._columns.append([level, self.validity(array), data, offsets])
         return len(self._columns) - 1
 
     def _record(self, schema: AvroRecord, columns: dict[str, pa.Array], level: int, path: str, depth: int = 0) -> None:
@@ -205,29 +203,25 @@ class _Plan:
         given, rows = array.type, self._counts[level]
         match kind:
             case AvroRecord() if pa.types.is_struct(given):
-                column = self._column(array, level, None)
+                column = self._column(array, level)
                 inner = {given.field(i).name: array.field(i) for i in range(given.num_fields)}
                 return column, lambda: self._record(kind, inner, level, path, depth + 1)
             case AvroArray() if pa.types.is_list(given) or pa.types.is_large_list(given):
-                return self._list(array, level, path, [(kind.items, "[]", array.values)], depth)
+                return self._list(array, level, path, [(kind.items, "[]")], depth)
             case AvroMap() if pa.types.is_map(given) and pa.types.is_string(given.key_type):
-                parts = [(Primitive("string"), "{}", array.keys), (kind.values, "{}", array.items)]
-                return self._list(array, level, path, parts, depth)
+                return self._list(array, level, path, [(Primitive("string"), "{}"), (kind.values, "{}")], depth)
             case Primitive(logical="decimal") | AvroFixed(logical="decimal"):
                 if not pa.types.is_decimal128(given) or given.scale != kind.scale:
                     raise _unlike(kind, given, path)
                 size = kind.size if isinstance(kind, AvroFixed) else -1
-                numbers = np.frombuffer(array.buffers()[1], np.uint8) if rows else np.zeros(16, np.uint8)
-                column = self._column(array, level, int(numbers.ctypes.data) + array.offset * 16)
-                self._owners.append(numbers)
+                column = self._column(array, level, self.address(decimal_words(array)))
                 self._capacity += rows * max(_VARINT + 16, size)
-                bounds = decimal_bounds(kind.precision)
-                self._owners.append(bounds)
-                return column, lambda: self._add(path, loop.DECIMAL, column, size, int(bounds.ctypes.data))
+                bounds = self.address(decimal_bounds(kind.precision))
+                return column, lambda: self._add(path, loop.DECIMAL, column, size, bounds)
             case AvroEnum() if pa.types.is_string(given):
                 found = pc.index_in(array, pa.array(kind.symbols, pa.string()))
                 numbers = np.array(found.fill_null(-1).cast(pa.int64()), np.int64)
-                column = self._column(array, level, numbers)
+                column = self._column(array, level, self.address(numbers))
                 self._capacity += rows * _VARINT
                 return column, lambda: self._add(path, loop.SYMBOL, column)
             case AvroFixed(logical=None) if pa.types.is_binary(given):
@@ -239,7 +233,7 @@ class _Plan:
             case Primitive():
                 for op, fits, argument, convert in _NUMBERS[kind.logical or kind.kind]:
                     if fits(given):
-                        column = self._column(array, level, convert(array))
+                        column = self._column(array, level, self.address(convert(array)))
                         self._capacity += rows * _VARINT
                         return column, lambda: self._add(path, op, column, argument)  # noqa: B023 - returned at once
         raise _unlike(kind, given, path)
@@ -248,26 +242,23 @@ class _Plan:
         self, array: pa.Array, level: int, path: str, op: int, size: int = 0
     ) -> tuple[int, Callable[[], object]]:
         data = BinaryColumn.of(array)
-        self._owners.append(data)
-        column = self._column(array, level, data.address, data.offsets)
+        column = self._column(array, level, *self.binary(data))
         self._capacity += int(data.offsets[-1] - data.offsets[0]) + self._counts[level] * _VARINT
         return column, lambda: self._add(path, op, column, size)
 
     def _list(
-        self, array: pa.Array, level: int, path: str, parts: Sequence[tuple[AvroType, str, pa.Array]], depth: int
+        self, array: pa.Array, level: int, path: str, parts: Sequence[tuple[AvroType, str]], depth: int
     ) -> tuple[int, Callable[[], object]]:
-        # Offsets of a slice point into the whole child.
-        raw = np.array(array.offsets.to_numpy(zero_copy_only=False), np.int64)
-        first, last = int(raw[0]), int(raw[-1])
-        column = self._column(array, level, None, raw - first)
+        offsets, inside = items_of(array)
+        column = self._column(array, level, offsets=self.address(offsets))
         self._capacity += self._counts[level] * (_VARINT + 1)
         items = len(self._counts)
-        self._counts.append(last - first)
+        self._counts.append(int(offsets[-1]))
 
         def write() -> None:
             start = self._add(path, loop.LIST, column, items)
-            for kind, sign, values in parts:
-                self._value(kind, values.slice(first, last - first), items, f"{path}{sign}", depth + 1)
+            for (kind, sign), values in zip(parts, inside, strict=True):
+                self._value(kind, values, items, f"{path}{sign}", depth + 1)
             end = self._add(path, loop.LIST_END, -1, items)
             self._code[start][3] = self._code[end][3] = len(self._code)
 

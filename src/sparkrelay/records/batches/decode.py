@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import CorruptRecordException, UnsupportedVersionException
-from sparkrelay.records.arrow_buffers import BinaryWriter, fixed_width, validity_bitmap
+from sparkrelay.records.arrow_buffers import BinaryWriter, fixed_width, offsets_of, validity_bitmap
 from sparkrelay.records.batches import headers as b
 from sparkrelay.records.batches.codecs import CodecError, decompress
 from sparkrelay.records.batches.columns import HEADERS_TYPE, KAFKA_SCHEMA, AbortedTransaction
@@ -65,11 +65,6 @@ class Decoded:
     def batch(self) -> pa.RecordBatch:
         """The columns as a record batch: one row a record."""
         return pa.RecordBatch.from_arrays(list(self.columns.values()), names=list(self.columns))
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch of the last batch read; -1 if there was none, or it has no epoch."""
-        return self.leader_epochs[-1][1] if self.leader_epochs else -1
 
 
 def decode(
@@ -337,7 +332,6 @@ def _headers(
         names = pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
     entries = pa.StructArray.from_arrays([names, values.finish(total)], fields=list(HEADERS_TYPE.value_type))
     counts = positions[:, 2]
-    offsets = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
+    offsets = offsets_of(counts, np.int32)
     validity = validity_bitmap(counts > 0)
     return pa.ListArray.from_buffers(HEADERS_TYPE, len(counts), [validity, pa.py_buffer(offsets)], children=[entries])

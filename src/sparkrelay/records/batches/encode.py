@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records.arrow_buffers import BinaryColumn, flatten, validity_bytes
+from sparkrelay.records.arrow_buffers import BinaryColumn, flatten, offsets_of, validity_bytes
 from sparkrelay.records.batches.codecs import codec_id, compress
 from sparkrelay.records.batches.headers import HEADER_SIZE, TRANSACTIONAL
 from sparkrelay.records.batches.write_loop import write_records
@@ -124,7 +124,7 @@ def encode_parts(
     key = _binary("keys", keys, rows)
     value = _binary("values", values, rows)
     times = _milliseconds(timestamps)
-    header_columns = _headers(headers, rows)
+    header_columns = _headers(headers)
     attributes = codec | (TRANSACTIONAL if transactional else 0)
     return [_batches(part, key, value, times, header_columns, attributes, codec, max_batch_bytes) for part in parts]
 
@@ -222,7 +222,7 @@ def _milliseconds(timestamps: pa.Array | int) -> np.ndarray[Any, np.dtype[np.int
     return np.array(array.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _headers(headers: pa.Array | None, rows: int) -> tuple[np.ndarray[Any, Any], BinaryColumn, BinaryColumn]:
+def _headers(headers: pa.Array | None) -> tuple[np.ndarray[Any, Any], BinaryColumn, BinaryColumn]:
     """Return the offsets of each record's headers, and their keys and values; no offsets: no headers."""
     if headers is None or headers.null_count == len(headers):
         return np.empty(0, np.int64), BinaryColumn.nulls(0), BinaryColumn.nulls(0)
@@ -232,8 +232,7 @@ def _headers(headers: pa.Array | None, rows: int) -> tuple[np.ndarray[Any, Any],
     # flatten() leaves out the entries that null lists may span.
     entries = array.flatten()
     counts = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    offsets = np.zeros(rows + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
+    offsets = offsets_of(counts)
     keys, values = BinaryColumn.of(entries.field(0)), BinaryColumn.of(entries.field(1))
     if len(validity_bytes(entries)) or len(keys.valid):
         raise SerializationException("a header without a key cannot be written; remove null headers first")

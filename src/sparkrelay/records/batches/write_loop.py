@@ -6,7 +6,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkrelay.records._native import copy, kernel, store8, varint_size, write_varint
+from sparkrelay.records._native import copy, inline, kernel, store8, varint_size, write_varint
+
+
+@inline
+def _bytes_of(size: int) -> int:
+    """Count the bytes that a key or value takes with its size."""
+    return varint_size(size) + max(size, 0)
+
+
+@inline
+def _put(position: int, source: int, size: int) -> int:
+    """Write a key or value after its size; returns the position after it."""
+    position = write_varint(position, size)
+    if size > 0:
+        copy(position, source, size)
+        position += size
+    return position
 
 
 @kernel(
@@ -64,20 +80,12 @@ def write_records(
             header_from = header_offsets[row]
             header_to = header_offsets[row + 1]
 
-        body = 1 + varint_size(time_delta) + varint_size(row - first) + varint_size(key_size) + varint_size(value_size)
+        body = 1 + varint_size(time_delta) + varint_size(row - first) + _bytes_of(key_size) + _bytes_of(value_size)
         body += varint_size(header_to - header_from)
-        if key_size > 0:
-            body += key_size
-        if value_size > 0:
-            body += value_size
         for header in range(header_from, header_to):
-            size = header_key_offsets[header + 1] - header_key_offsets[header]
-            body += varint_size(size) + size
+            body += _bytes_of(header_key_offsets[header + 1] - header_key_offsets[header])
             size = header_value_offsets[header + 1] - header_value_offsets[header]
-            if header_values_nullable and header_value_valid[header] == 0:
-                body += 1
-            else:
-                body += varint_size(size) + size
+            body += 1 if header_values_nullable and header_value_valid[header] == 0 else _bytes_of(size)
         if position + varint_size(body) + body > end:
             if row == first:
                 state[0] = varint_size(body) + body
@@ -90,27 +98,16 @@ def write_records(
         store8(position, 0)
         position = write_varint(position + 1, time_delta)
         position = write_varint(position, row - first)
-        position = write_varint(position, key_size)
-        if key_size > 0:
-            copy(position, key_address + key_offsets[row], key_size)
-            position += key_size
-        position = write_varint(position, value_size)
-        if value_size > 0:
-            copy(position, value_address + value_offsets[row], value_size)
-            position += value_size
+        position = _put(position, key_address + key_offsets[row], key_size)
+        position = _put(position, value_address + value_offsets[row], value_size)
         position = write_varint(position, header_to - header_from)
         for header in range(header_from, header_to):
-            size = header_key_offsets[header + 1] - header_key_offsets[header]
-            position = write_varint(position, size)
-            copy(position, header_key_address + header_key_offsets[header], size)
-            position += size
+            key = header_key_offsets[header]
+            position = _put(position, header_key_address + key, header_key_offsets[header + 1] - key)
             size = header_value_offsets[header + 1] - header_value_offsets[header]
             if header_values_nullable and header_value_valid[header] == 0:
                 size = -1
-            position = write_varint(position, size)
-            if size > 0:
-                copy(position, header_value_address + header_value_offsets[header], size)
-                position += size
+            position = _put(position, header_value_address + header_value_offsets[header], size)
         max_timestamp = max(max_timestamp, timestamp)
     state[0] = position - target
     state[1] = max_timestamp

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records.arrow_buffers import BinaryColumn, validity_bitmap, validity_bytes
+from sparkrelay.records.arrow_buffers import BinaryColumn, offsets_of, validity_bitmap, validity_bytes
 from sparkrelay.records.times import parse_dates, parse_timestamps
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ def finish_column(array: pa.Array, kind: pa.DataType, rows: np.ndarray[Any, Any]
     if pa.types.is_list(kind):
         # The parser's null lists span no items, so flatten() and offsets agree.
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-        offsets = np.zeros(len(array) + 1, np.int32)
-        np.cumsum(lengths, out=offsets[1:])
+        offsets = offsets_of(lengths, np.int32)
         items = finish_column(array.flatten(), kind.value_type, np.repeat(rows, lengths), unreadable)
         validity = validity_bitmap(validity_bytes(array)) if array.null_count else None
         return pa.Array.from_buffers(kind, len(array), [validity, pa.py_buffer(offsets)], children=[items])

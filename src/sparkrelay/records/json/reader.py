@@ -29,8 +29,8 @@ from sparkrelay.records.json.columns import finish_column, parsed_type
 from sparkrelay.records.json.flat import is_flat, read_flat
 from sparkrelay.records.json.scan import join_objects
 from sparkrelay.records.json.values import Misfit, row_from_json
-from sparkrelay.records.plain import is_text
-from sparkrelay.records.row_order import bisect, put_back
+from sparkrelay.records.plain import is_text, null_at
+from sparkrelay.records.row_order import bisect, put_back, read_rest
 
 _BLOCK: Final = 1 << 20
 _SMALL_GROUP: Final = 32
@@ -62,18 +62,12 @@ def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch
     if not is_flat(schema):
         wide = too_wide_rows(values, column, schema)
         if wide:
-            place = np.arange(len(values))
-            values = values.take(pa.array(place, mask=np.isin(place, [one.index for one in wide])))
+            values = null_at(values, [one.index for one in wide])
         batch, bad = _read_any(values, schema, parsed)
         return batch, sorted(bad + wide, key=lambda one: one.index)
     columns, declined = read_flat(column, len(values), schema)
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-    if not len(declined):
-        return batch, []
-    rest, bad = _read_any(values.take(pa.array(declined)), schema, parsed)
-    return put_back([(np.arange(len(values)), batch), (declined, rest)], len(values), schema), [
-        BadRecord(int(declined[one.index]), one.reason) for one in bad
-    ]
+    return read_rest(values, batch, declined, lambda some: _read_any(some, schema, parsed))
 
 
 def _read_any(values: pa.Array, schema: pa.Schema, parsed: pa.Schema | None) -> tuple[pa.RecordBatch, list[BadRecord]]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records._native import over_rows
-from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, flatten, numbers_of, validity_bytes
+from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, LoopMemory, flatten, items_of, numbers_of
 from sparkrelay.records.json import write_loop as loop
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ def columns_to_json(batch: pa.RecordBatch) -> pa.Array:
     return plan.write(braces=True)
 
 
-class _Plan:
+class _Plan(LoopMemory):
     """The table of columns that the loop follows, and how large the texts can get."""
 
     def __init__(self, rows: int) -> None:
+        super().__init__()
         self._rows = rows
         self._leaves: list[list[int]] = []
-        self._owners: list[Any] = []
         self._capacity = rows * 2
 
     def write(self, *, braces: bool) -> pa.Array:
@@ -65,10 +65,8 @@ class _Plan:
         """Add a column; without a name it is the only one."""
         array = flatten(column)
         quoted = b"" if name is None else _quoted(name)
-        valid = validity_bytes(array)
-        self._owners += (array, valid, quoted)
-        label = [pa.py_buffer(quoted).address if quoted else 0, len(quoted)]
-        valid_address = _address(valid) if len(valid) else 0
+        label = [self.address(quoted) if quoted else 0, len(quoted)]
+        valid_address = self.validity(array)
         self._capacity += self._rows * (label[1] + 1 + _NULL_SIZE)
         kind = array.type
         if pa.types.is_struct(kind):
@@ -82,26 +80,23 @@ class _Plan:
             self._leaves[at] = [loop.STRUCT, 0, 0, valid_address, len(self._leaves) - at - 1, *label, 0]
             return
         if pa.types.is_null(kind):
-            valid = np.zeros(self._rows, np.uint8)
-            self._owners.append(valid)
-            self._leaves.append([loop.INT, 0, 0, _address(valid), 0, *label, 0])
+            nulls = self.address(np.zeros(self._rows, np.uint8))
+            self._leaves.append([loop.INT, 0, 0, nulls, 0, *label, 0])
             return
         numbers, what = 0, loop.FLOAT
         data: BinaryColumn | np.ndarray[Any, Any]
         if pa.types.is_float64(kind):
             doubles = (array.fill_null(0.0) if array.null_count else array).to_numpy(zero_copy_only=False)
-            self._owners.append(doubles)
-            numbers = _address(doubles)
+            numbers = self.address(doubles)
             data = _long_floats(array, numbers)
         else:
             what, data = _texts_or_numbers(array, path)
-        self._owners.append(data)
         if isinstance(data, BinaryColumn):
             self._capacity += _text_capacity(what, data, self._rows)
-            self._leaves.append([what, data.address, _address(data.offsets), valid_address, 0, *label, numbers])
+            self._leaves.append([what, *self.binary(data), valid_address, 0, *label, numbers])
         else:
             self._capacity += self._rows * _LONGEST[what]
-            self._leaves.append([what, _address(data), 0, valid_address, 0, *label, 0])
+            self._leaves.append([what, self.address(data), 0, valid_address, 0, *label, 0])
 
 
 def _text_capacity(what: int, column: BinaryColumn, rows: int) -> int:
@@ -133,17 +128,15 @@ def _lists(array: pa.Array, path: str) -> pa.Array:
     """Write each list as an array, each map as an object."""
     is_map = pa.types.is_map(array.type)
     rows = len(array)
-    # Offsets of a slice point into the whole child.
-    raw = np.array(array.offsets.to_numpy(zero_copy_only=False), np.int64)
-    first, last = int(raw[0]), int(raw[-1])
-    items = (array.items if is_map else array.values).slice(first, last - first)
+    offsets, inside = items_of(array)
+    items = inside[-1]
     plan = _Plan(len(items))
     plan.add(items, None, f"{path}[]")
     texts = BinaryColumn.of(plan.write(braces=False))
     names = BinaryColumn.nulls(0)
     names_size = 0
     if is_map:
-        keys = flatten(array.keys.slice(first, last - first))
+        keys = inside[0]
         if not pa.types.is_string(keys.type):
             try:
                 keys = keys.cast(pa.string())
@@ -158,16 +151,11 @@ def _lists(array: pa.Array, path: str) -> pa.Array:
     capacity = int(texts.offsets[-1]) + len(items) + 2 * rows + names_size
     writer = BinaryWriter(rows, capacity)
     over_rows(
-        rows, loop.join_lists, raw - first, texts.address, texts.offsets,
+        rows, loop.join_lists, offsets, texts.address, texts.offsets,
         names.address, names.offsets if is_map else np.empty(0, np.int64),
         _BRACES if is_map else _BRACKETS, writer.address, writer.offsets,
     )  # fmt: skip
     return writer.finish(rows)
-
-
-def _address(numbers: np.ndarray[Any, Any]) -> int:
-    # As ``ctypes.data`` has it, which takes seven times as long.
-    return int(pa.py_buffer(numbers).address)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
-from sparkrelay.records.arrow_buffers import flatten
+from sparkrelay.records.arrow_buffers import flatten, items_of
 from sparkrelay.records.protobuf.read_loop import FIRST, LAST
 from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, descriptor_of, is_map
 
@@ -151,9 +151,8 @@ def _check_array(array: pa.Array, field: Any, path: str) -> None:
     if field.message_type is None or pa.types.is_null(array.type):
         return
     if is_map(field):
-        # Offsets of a slice point into the whole child.
-        first, last = (array.offsets[at].as_py() or 0 for at in (0, -1)) if len(array) else (0, 0)
-        _check_array(array.items.slice(first, last - first), field.message_type.fields_by_name["value"], f"{path}{{}}")
+        _, (_, values) = items_of(array)
+        _check_array(values, field.message_type.fields_by_name["value"], f"{path}{{}}")
     elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
         _check_array(array.flatten(), field, f"{path}[]")
     elif pa.types.is_struct(array.type):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.records.arrow_buffers import no_columns
 from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.protobuf.cells import why_too_wide
 from sparkrelay.records.protobuf.fitting import check_columns, check_values
@@ -54,7 +55,7 @@ def messages_to_columns(
         for (column, _), one in zip(readers, got, strict=True):
             columns[column].append(one)
     if not len(schema):
-        return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), len(values), [None])), bad
+        return no_columns(len(values)), bad
     return pa.RecordBatch.from_pydict(columns, schema), bad
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from sparkrelay.records.arrow_buffers import LoopMemory
 from sparkrelay.records.nested_columns import NodeTree
 from sparkrelay.records.protobuf import read_loop as loop
 from sparkrelay.records.protobuf.schema import TIMESTAMP, WRAPPERS, is_map
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 _MAX_FIELDS: Final = 50_000
 
 
-class Program:
+class Program(LoopMemory):
     """The tables in which the loop looks up each field."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.tree = NodeTree()
         #: The wanted columns by name.
         self.roots: dict[str, Node] = {}
@@ -32,7 +34,6 @@ class Program:
         self.defaults: dict[int, tuple[int, int, int]] = {}
         #: Of nested messages.
         self.depth = 1
-        self.owners: list[Any] = []
 
 
 class _UncommonError(Exception):
@@ -134,19 +135,15 @@ class _Tables:
         table = np.zeros((len(enum.values_by_number), 3), np.int64)
         for row, number in enumerate(sorted(enum.values_by_number)):
             word = enum.values_by_number[number].name.encode()
-            text = np.frombuffer(word, np.uint8)
-            self.program.owners.append(text)
-            table[row] = number, text.ctypes.data, len(word)
-        self.program.owners.append(table)
-        return len(table), int(table.ctypes.data)
+            table[row] = number, self.program.address(word), len(word)
+        return len(table), self.program.address(table)
 
     def _default(self, field: Any) -> tuple[int, int]:
         """Return the data and the length of an absent required field."""
         if field.enum_type is None:
             return 0, 0
-        word = np.frombuffer(field.enum_type.values_by_number[field.default_value].name.encode(), np.uint8)
-        self.program.owners.append(word)
-        return int(word.ctypes.data), len(word)
+        word = field.enum_type.values_by_number[field.default_value].name.encode()
+        return self.program.address(word), len(word)
 
     @staticmethod
     def _expect(node: Node, kind: pa.DataType | None) -> None:

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.records.arrow_buffers import NO_BYTES, BinaryColumn, flatten
-from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.nested_columns import Buffers, batch_of, buffers_of
 from sparkrelay.records.protobuf import read_loop as loop
 from sparkrelay.records.protobuf.messages import messages_to_columns
 from sparkrelay.records.protobuf.program import make_program
 from sparkrelay.records.protobuf.schema import descriptor_of
-from sparkrelay.records.row_order import put_back
+from sparkrelay.records.row_order import read_rest
 
 if TYPE_CHECKING:
+    from sparkrelay.records.bad_record import BadRecord
     from sparkrelay.records.protobuf.program import Program
 
 
@@ -41,11 +41,7 @@ def protobuf_to_columns(
         return messages_to_columns(values, text, name, schema, index)
     values = flatten(values)
     batch, strange = _read(values, program, schema, index)
-    if not len(strange):
-        return batch, []
-    own, bad = messages_to_columns(values.take(pa.array(strange)), text, name, schema, index)
-    batch = put_back([(np.arange(len(values)), batch), (strange, own)], len(values), schema)
-    return batch, [BadRecord(int(strange[one.index]), one.reason) for one in bad]
+    return read_rest(values, batch, strange, lambda some: messages_to_columns(some, text, name, schema, index))
 
 
 @functools.lru_cache(64)

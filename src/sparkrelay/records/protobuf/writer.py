@@ -14,7 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.records._native import over_rows
-from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, flatten, validity_bytes
+from sparkrelay.records.arrow_buffers import (
+    BinaryColumn,
+    BinaryWriter,
+    LoopMemory,
+    decimal_words,
+    flatten,
+    numbers_of,
+    offsets_of,
+)
 from sparkrelay.records.protobuf import write_loop as loop
 from sparkrelay.records.protobuf.fitting import check_columns
 from sparkrelay.records.protobuf.messages import columns_to_messages
@@ -58,13 +66,13 @@ class _UncommonError(Exception):
     """Left to the library."""
 
 
-class _Fields:
+class _Fields(LoopMemory):
     """The fields that the loop writes for each row."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._fields: list[tuple[int, list[int]]] = []
         self._capacity = 0
-        self._owners: list[Any] = []
 
     def add_message(self, descriptor: Any, columns: Mapping[str, pa.Array]) -> None:
         """Add the fields of a message."""
@@ -99,15 +107,14 @@ class _Fields:
         items = array.flatten()
         if items.null_count:
             raise _UncommonError
-        ends = np.zeros(len(array) + 1, np.int64)
-        np.cumsum(np.array(pc.fill_null(pc.list_value_length(array), 0), np.int64), out=ends[1:])
+        ends = offsets_of(np.array(pc.fill_null(pc.list_value_length(array), 0), np.int64))
         inner = _Fields()
         inner.add_value(field, items, tag=not field.is_packed, implicit=False)
         written = inner.write(len(items))
-        self._owners.append((inner, written))
+        self._owners.append(written)
         offsets = written.offsets[ends]
         op = loop.SIZED if field.is_packed else loop.BYTES
-        self._add(field, op, array, written.address, offsets, tag=field.is_packed, implicit=True)
+        self._add(field, op, array, offsets, written.address, tag=field.is_packed, implicit=True)
 
     def add_value(self, field: Any, array: pa.Array, *, tag: bool, implicit: bool) -> None:
         """Add a single value, or the items of a list."""
@@ -119,20 +126,20 @@ class _Fields:
                 raise _UncommonError
             column = BinaryColumn.of(array)
             self._owners.append(column)
-            self._add(field, loop.SIZED, array, column.address, column.offsets, tag=tag, implicit=implicit)
+            self._add(field, loop.SIZED, array, column.offsets, column.address, tag=tag, implicit=implicit)
         else:
             op, numbers = _numbers(field, array)
-            self._add(field, op, array, int(numbers.ctypes.data), numbers, tag=tag, implicit=implicit)
+            self._add(field, op, array, numbers, tag=tag, implicit=implicit)
 
     def _inner(self, field: Any, array: pa.Array, *, tag: bool) -> None:
         name = field.message_type.full_name
         if name == TIMESTAMP:
             if not pa.types.is_timestamp(array.type) or array.type.unit != "us" or array.type.tz is None:
                 raise _UncommonError
-            micros = _filled(array.cast(pa.int64()))
+            micros = numbers_of(array)
             if len(micros) and not FIRST <= int(micros.min()) <= int(micros.max()) <= LAST:
                 raise _UncommonError
-            self._add(field, loop.TIMESTAMP, array, int(micros.ctypes.data), micros, tag=tag, implicit=False)
+            self._add(field, loop.TIMESTAMP, array, micros, tag=tag, implicit=False)
             return
         inner = _Fields()
         if name in WRAPPERS:
@@ -143,14 +150,14 @@ class _Fields:
         else:
             raise _UncommonError
         written = inner.write(len(array))
-        self._owners.append((inner, written))
-        self._add(field, loop.SIZED, array, written.address, written.offsets, tag=tag, implicit=False)
+        self._owners.append(written)
+        self._add(field, loop.SIZED, array, written.offsets, written.address, tag=tag, implicit=False)
 
     def _add(
-        self, field: Any, op: int, array: pa.Array, data: int, numbers: Numbers, *, tag: bool, implicit: bool
+        self, field: Any, op: int, array: pa.Array, numbers: Numbers, data: int = 0, *, tag: bool, implicit: bool
     ) -> None:
-        valid = validity_bytes(array)
-        self._owners += [valid, numbers]
+        """Add numbers or, as the offsets of values, with the address of their bytes."""
+        address = self.address(numbers)
         kept = op in {loop.SIZED, loop.BYTES}
         self._capacity += len(array) * (_SIZE + _SIZE if kept else loop.WIDEST)
         self._capacity += int(numbers[-1]) - int(numbers[0]) if kept else 0
@@ -160,9 +167,9 @@ class _Fields:
                 [
                     field.number << 3 | _WIRES[op] if tag else 0,
                     op,
-                    int(valid.ctypes.data) if len(valid) else 0,
-                    data,
-                    int(numbers.ctypes.data) if kept else 0,
+                    self.validity(array),
+                    data if kept else address,
+                    address if kept else 0,
                     int(implicit),
                 ],
             )
@@ -172,11 +179,6 @@ class _Fields:
 _WIRES: Final = {
     loop.VARINT: 0, loop.ZIGZAG: 0, loop.WORD64: 1, loop.WORD32: 5, loop.TIMESTAMP: 2, loop.SIZED: 2, loop.BYTES: 2,
 }  # fmt: skip
-
-
-def _filled(array: pa.Array) -> Numbers:
-    """Return an array of int64, with some number for null."""
-    return np.ascontiguousarray(pc.fill_null(array, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
 def _numbers(field: Any, array: pa.Array) -> tuple[int, Numbers]:
@@ -193,14 +195,14 @@ def _numbers(field: Any, array: pa.Array) -> tuple[int, Numbers]:
     if field.type == field.TYPE_BOOL:
         if not pa.types.is_boolean(kind):
             raise _UncommonError
-        return loop.VARINT, _filled(array.cast(pa.int64()))
+        return loop.VARINT, numbers_of(array)
     if field.enum_type is not None:
         return loop.VARINT, _enum_numbers(field.enum_type, array)
     if pa.types.is_decimal128(kind) and kind.scale == 0 and field.cpp_type == field.CPPTYPE_UINT64:
         return _INTEGERS[field.type][0], _low_words(array)
     if not pa.types.is_integer(kind) or kind == pa.uint64():
         raise _UncommonError
-    numbers = _filled(array.cast(pa.int64()))
+    numbers = numbers_of(array)
     op, least, most = _INTEGERS[field.type]
     if len(numbers) and not least <= int(numbers.min()) <= int(numbers.max()) <= most:
         raise _UncommonError
@@ -214,13 +216,14 @@ def _enum_numbers(enum: Any, array: pa.Array) -> Numbers:
     places = pc.index_in(array, pa.array(words, pa.string()))
     if places.null_count != array.null_count:
         raise _UncommonError
-    return np.array([enum.values_by_name[word].number for word in words], np.int64)[_filled(places)]
+    numbers: Numbers = np.array([enum.values_by_name[word].number for word in words], np.int64)[numbers_of(places)]
+    return numbers
 
 
 def _low_words(array: pa.Array) -> Numbers:
     """Return the bits of unsigned decimals of 64 bits."""
     array = pc.fill_null(array, 0) if array.null_count else array
-    words = np.frombuffer(array.buffers()[1] or b"", np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+    words = decimal_words(array)
     if (words[1::2] != 0).any():
         raise _UncommonError
     return np.ascontiguousarray(words[::2])

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException, TopologyException
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.state.aggregate.base import OutOfRange
 from sparkrelay.state.aggregate.columns import field_of
 from sparkrelay.state.aggregate.decimals import converted
 from sparkrelay.state.aggregate.functions import aggregate_of
-from sparkrelay.state.aggregate.grouped_rows import PREFIX, RowGrouping, last_of_each, one_chunk
+from sparkrelay.state.aggregate.grouped_rows import PREFIX, RowGrouping, last_of_each
 from sparkrelay.state.layout import StateLayout
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class AggregateCodec:
         merged: list[Field] = []
         results: list[pa.Array] = []
         for index, (aggregate, fields) in enumerate(self._each(self._layout.decode(old))):
-            columns = [one_chunk(partial.column(_name(index, place))) for place in range(len(aggregate.kinds))]
+            columns = [whole(partial.column(_name(index, place))) for place in range(len(aggregate.kinds))]
             added = [field_of(column, kind) for column, kind in zip(columns, aggregate.kinds, strict=True)]
             with _in_range(aggregate.spec, partial):
                 new = aggregate.combine(fields, added)

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.records.arrow_buffers import as_type
-from sparkrelay.state.layout import Field, is_variable, physical_dtype
+from sparkrelay.records.arrow_buffers import as_type, is_variable
+from sparkrelay.state.layout import Field, physical_dtype
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.records.arrow_buffers import as_type
+from sparkrelay.records.arrow_buffers import as_type, is_variable
 from sparkrelay.state.aggregate.base import Aggregate
 from sparkrelay.state.aggregate.columns import array_of, chosen, greater
-from sparkrelay.state.layout import Field, is_variable
+from sparkrelay.state.layout import Field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.records.arrow_buffers import is_variable
 from sparkrelay.state.aggregate.collected import COLLECTED, OfDistinct
 from sparkrelay.state.aggregate.decimals import DecimalAverage, DecimalSum, WideSum
 from sparkrelay.state.aggregate.estimates import DistinctEstimate
@@ -16,7 +17,7 @@ from sparkrelay.state.aggregate.folded import FOLDED, Folded
 from sparkrelay.state.aggregate.moments import COMOMENTS, MOMENTS, CoMoments, Moments
 from sparkrelay.state.aggregate.picked import FirstOrLast, ValueBy
 from sparkrelay.state.aggregate.sums import Average, Count, Sum
-from sparkrelay.state.layout import is_variable, physical_dtype
+from sparkrelay.state.layout import physical_dtype
 
 if TYPE_CHECKING:
     from sparkrelay.state.aggregate.base import Aggregate

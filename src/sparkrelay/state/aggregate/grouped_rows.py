@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import acero
 
+from sparkrelay.records.arrow_buffers import whole
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -72,7 +74,7 @@ class Groups:
 
     def column(self, name: str) -> pa.Array:
         """Return a column by its name."""
-        return one_chunk(self.table.column(name))
+        return whole(self.table.column(name))
 
     @cached_property
     def of_rows(self) -> NDArray[np.int64]:
@@ -82,13 +84,6 @@ class Groups:
         numbers = np.empty(int(lengths.sum()), dtype=np.int64)
         numbers[np.asarray(lists.flatten())] = np.repeat(np.arange(len(lengths)), lengths)
         return numbers
-
-
-def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, without a copy if it is one chunk."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def last_of_each(count: int, groups: NDArray[np.integer[Any]], numbers: NDArray[np.integer[Any]]) -> pa.Array:

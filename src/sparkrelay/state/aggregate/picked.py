@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.records.arrow_buffers import as_type
+from sparkrelay.records.arrow_buffers import as_type, is_variable, whole
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.state.aggregate.base import Aggregate
 from sparkrelay.state.aggregate.columns import array_of, chosen, greater
-from sparkrelay.state.aggregate.grouped_rows import last_of_each, one_chunk
-from sparkrelay.state.layout import Field, is_variable, physical_dtype
+from sparkrelay.state.aggregate.grouped_rows import last_of_each
+from sparkrelay.state.layout import Field, physical_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ class _Picked(Aggregate):
 
     def _taken(self, column: pa.ChunkedArray, rows: pa.Array) -> pa.Array:
         """Return the column's values in some rows, null where the row is, as they are kept."""
-        values = one_chunk(column.take(rows))
+        values = whole(column.take(rows))
         if not self._packed:
             return values
         return pc.if_else(values.is_valid(), key_bytes([values], normal=False), pa.scalar(None, pa.binary()))
@@ -105,7 +105,7 @@ class ValueBy(_Picked):
             of = groups.of_rows[numbers]
             order = np.lexsort((numbers, ranks if self._largest else -ranks, of))
             picked = last_of_each(len(groups), of[order], numbers[order])
-            return [self._taken(column, picked), one_chunk(by.take(picked))]
+            return [self._taken(column, picked), whole(by.take(picked))]
 
         return finish
 

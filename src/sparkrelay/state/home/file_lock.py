@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.host import boot_id, is_running, process_start
+from sparkrelay.host import boot_id, process_start
 from sparkrelay.own_files import open_file, read_file
 
 if TYPE_CHECKING:
@@ -43,11 +43,6 @@ class Holder:
         """Return the description of this process."""
         pid = os.getpid()
         return cls(pid, process_start(pid) or "", boot_id(), socket.gethostname())
-
-    @property
-    def running(self) -> bool:
-        """True if that very process still runs on this machine."""
-        return is_running(self.pid, self.start, self.boot)
 
     def __str__(self) -> str:
         return f"process {self.pid} on host {self.host}"

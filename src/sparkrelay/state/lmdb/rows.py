@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.state.lmdb.long_keys import SPELT_BYTES, read_spelt, spell, spelt_value
 from sparkrelay.state.lmdb.running_sum import Change
 
@@ -37,7 +38,7 @@ _WORTH_SORTING: Final = 1024
 def as_binary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return bytes-like values as one flat binary array."""
     if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+        array = whole(array)
     return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
 
 
@@ -84,7 +85,7 @@ class SortedKeys:
         if pc.any(twice).as_py():
             key = ordered[pc.index(twice, value=True).as_py()].as_py()
             raise StateStoreException(f"duplicate key {key!r} in one batch: aggregate the batch before merging it")
-        return cls(ordered, order, _way_back(order))
+        return cls(ordered, order, way_back(order))
 
     def as_stored(self, values: pa.Array) -> pa.Array:
         """Return values in the order of the sorted keys."""
@@ -95,7 +96,7 @@ class SortedKeys:
         return values if self.back is None else values.take(self.back)
 
 
-def _way_back(order: pa.Array) -> pa.Array:
+def way_back(order: pa.Array) -> pa.Array:
     """Return the inverse of a permutation."""
     back = np.empty(len(order), dtype=np.int64)
     back[order.to_numpy(zero_copy_only=False)] = np.arange(len(order))
@@ -108,7 +109,7 @@ def get(transaction: Any, table: Table, keys: pa.Array) -> pa.Array:
         return _in_order(transaction, table, keys)
     # The next key is mostly on the same page: that halves the time, even if only every tenth key is read.
     order = pc.array_sort_indices(keys)
-    return _in_order(transaction, table, keys.take(order)).take(_way_back(order))
+    return _in_order(transaction, table, keys.take(order)).take(way_back(order))
 
 
 def get_some(transaction: Any, table: Table, keys: pa.Array, most_bytes: int) -> pa.Array:

@@ -27,7 +27,6 @@ def scan(
     table: Table,
     start: bytes | None,
     stop: bytes | None,
-    limit: int | None = None,
     *,
     check: Callable[[Any], object] = lambda _: None,
     kind: bytes = b"",
@@ -39,26 +38,23 @@ def scan(
         table: to read.
         start: None for the first key.
         stop: None for no bound.
-        limit: on the number of keys.
         check: called with each transaction; its error ends the scan.
         kind: a byte; of keys that begin with an end (``watermarks``), only those whose next byte is this or higher.
     """
     start = start or b""
-    left = limit if limit is not None else -1
     empty = spell(b"")
-    if not start and stop != b"" and left != 0:
+    if not start and stop != b"":
         # The empty key is the first one, but its spelling is not.
         stored = environment.read(lambda t: t.get(empty, db=table.handle))
         if stored is not None:
             yield pa.record_batch([[b""], [read_spelt(table.unseal(empty, stored))[1]]], schema=_SCHEMA)
-            left -= 1
     # Bounds of stored keys, which only keep a prefix of a long key: keys with the prefix of a long bound are all read,
     # and filtered below.
     at, inclusive = start[:PREFIX_BYTES], True
     beyond = stop
     if stop is not None and len(stop) > PREFIX_BYTES:
         beyond = stop[:PREFIX_BYTES].ljust(SPELT_BYTES + 1, b"\xff")
-    while left != 0:
+    while True:
 
         def page(
             transaction: Any, at: bytes = at, inclusive: bool = inclusive
@@ -75,9 +71,6 @@ def scan(
             if key and key >= start and (stop is None or key < stop):
                 keys.append(key)
                 values.append(value)
-        if left > 0:
-            keys, values = keys[:left], values[:left]
-            left -= len(keys)
         if keys:
             yield pa.record_batch([keys, values], schema=_SCHEMA)
         if not unfinished:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from sparkrelay import host
 from sparkrelay.errors import StateStoreException
 from sparkrelay.own_files import make_directory
-from sparkrelay.state import cleanliness, journal
+from sparkrelay.state import checks, cleanliness, journal
 from sparkrelay.state.header_record import HeaderRecord
 from sparkrelay.state.home.file_lock import FileLock
 from sparkrelay.state.lmdb import ranges, rows
@@ -104,8 +104,18 @@ class StoreFile:
 
     # -- steps of a change ----------------------------------------------------------------------------------------
 
-    def _change(self, change: Callable[[Any, TaskHeader], tuple[TaskHeader, T]]) -> T:
-        """Run ``change`` in a write transaction that reads the header first and writes it last."""
+    def _change(
+        self,
+        change: Callable[[Any, TaskHeader], tuple[TaskHeader, T]],
+        *,
+        task_epoch: int | None = None,
+        restoring: TopicPartition | None = None,
+    ) -> T:
+        """Run ``change`` in a write transaction that reads the header first and writes it last.
+
+        With ``task_epoch`` the store must not have been taken over under another one; ``restoring`` a changelog, it
+        must have no unfinished batch.
+        """
         with contextlib.ExitStack() as until_committed:
 
             def run(transaction: Any) -> T:
@@ -115,6 +125,9 @@ class StoreFile:
                         self._hold_clean_lock()
                         until_committed.callback(self._clean_lock.release)
                     cleanliness.mark(self.path, clean=False)
+                checks.require_task_epoch(self.path, header, task_epoch)
+                if restoring is not None:
+                    checks.require_no_journals(self.path, header, restoring)
                 header, result = change(transaction, header)
                 if header.clean or header.boot_id != host.boot_id():
                     header = header._replace(clean=False, boot_id=host.boot_id())

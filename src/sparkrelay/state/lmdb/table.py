@@ -7,7 +7,7 @@ are detected by a running sum (``running_sum``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import crc32c
 import numpy as np
@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import StoreCorruptedException
 from sparkrelay.records.row_checksums import CHECKSUM_BYTES, checksum, checksums, first_damaged
+from sparkrelay.state.byte_arrays import fixed, side_by_side
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-_NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +65,7 @@ class Table:
     def seal_all(self, keys: pa.Array, values: pa.Array) -> tuple[pa.Array, NDArray[np.uint32]]:
         """Return values with their checksums, and the checksums; nulls stay null, with checksum 0."""
         found = self.checksums(keys, values)
-        behind = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(CHECKSUM_BYTES), len(found), [None, pa.py_buffer(found.astype("<u4", copy=False))]
-        )
-        return pc.binary_join_element_wise(values, behind.cast(pa.binary()), _NOTHING), found
+        return side_by_side(values, fixed(found.astype("<u4", copy=False), CHECKSUM_BYTES)), found
 
     def unseal_all(self, keys: pa.Array, stored: pa.Array) -> pa.Array:
         """Return values without their checksums; nulls stay null."""

@@ -234,11 +234,10 @@ def test_leader_epochs_are_reported_where_they_change(new_log):
         log.append(raw)
     got = read(log)
     assert got.leader_epochs == ((0, 3), (4, 5), (6, -1))
-    assert got.leader_epoch == -1
     assert read(log, max_records=3).leader_epochs == ((0, 3),)
     assert read(log, start=5, stop=6).leader_epochs == ((4, 5),)
     assert read(log, start=8).leader_epochs == ()
-    assert read(b"").leader_epoch == -1
+    assert read(b"").leader_epochs == ()
 
 
 @pytest.mark.parametrize("damage", ["checksum", "record", "header"])

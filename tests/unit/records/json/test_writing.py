@@ -261,3 +261,12 @@ def test_a_map_whose_keys_are_no_text_is_refused_in_words(kind, key):
     rows = pa.RecordBatch.from_arrays([pa.StructArray.from_arrays([column], ["m"])], ["a"])
     with pytest.raises(SerializationException, match=r"column a\.m is a map with keys of type .*transform_keys"):
         columns_to_json(rows)
+
+
+def test_entries_of_a_map_that_are_a_part_of_others():
+    entries = pa.array([{"key": key, "value": number} for number, key in enumerate("abcd")],
+                       pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.int64())]))  # fmt: skip
+    places = pa.py_buffer(np.array([0, 1, 3], np.int32))
+    maps = pa.Array.from_buffers(pa.map_(pa.string(), pa.int64()), 2, [None, places], children=[entries.slice(1)])
+    written = columns_to_json(pa.record_batch([maps], ["m"])).to_pylist()
+    assert written == [b'{"m":{"b":1}}', b'{"m":{"c":2,"d":3}}']

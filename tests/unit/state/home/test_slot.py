@@ -16,7 +16,7 @@ from sparkrelay.errors import LockException, StateStoreException
 from sparkrelay.host import process_start
 from sparkrelay.state import Slot, TaskStore
 from sparkrelay.state.home import file_lock
-from sparkrelay.state.home.file_lock import FileLock, Holder
+from sparkrelay.state.home.file_lock import FileLock
 from sparkrelay.state.home.removal import wipe
 from sparkrelay.types import TaskId
 
@@ -239,4 +239,3 @@ def test_process_start_names_a_process():
     wait_until(lambda: process_start(child) is None, "a zombie counts as running")
     os.waitpid(child, 0)
     assert process_start(child) is None
-    assert not Holder(child, "1", "boot", "here").running
