@@ -15,7 +15,7 @@ from sparkrelay.client.coordinators import CoordinatorCache
 from sparkrelay.client.exchanges import Pause, ask, refresh_metadata, run_exchange
 from sparkrelay.client.features import finalized_features
 from sparkrelay.client.group_requests import offset_fetch
-from sparkrelay.client.leader_requests import DeleteRecordsCall, ListOffsetsCall, per_leader
+from sparkrelay.client.leader_requests import EARLIEST, LATEST, delete_records_call, list_offsets_call, per_leader
 from sparkrelay.client.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
 
-#: For ``list_offsets``: the end of the log (read_committed: the last stable offset).
-LATEST: Final = -1
-#: For ``list_offsets``: the first offset of the log.
-EARLIEST: Final = -2
+__all__ = [
+    "BROKER_LAG_SECONDS", "EARLIEST", "LATEST", "Admin", "CommittedOffset", "GroupDescription",
+    "GroupMemberDescription", "TopicDescription", "TopicSpec",
+]  # fmt: skip
+
 #: Longest wait for brokers whose metadata lags the controller's; a topic still missing then counts as deleted.
 BROKER_LAG_SECONDS: Final = 15.0
 _TOPIC_RESOURCE: Final = 2
@@ -274,7 +275,7 @@ class Admin:
         Raises:
             UnknownTopicException: a partition still did not exist at the timeout.
         """
-        call = ListOffsetsCall(read_committed=read_committed)
+        call = list_offsets_call(read_committed=read_committed)
         return per_leader(self._client, call, partitions, self._timeout if timeout is None else timeout)
 
     def await_records(
@@ -298,7 +299,7 @@ class Admin:
             OffsetOutOfRangeException: an offset is beyond the end of its partition.
             BrokerResponseException: the topic's cleanup policy forbids it (POLICY_VIOLATION).
         """
-        return per_leader(self._client, DeleteRecordsCall(), before, self._timeout if timeout is None else timeout)
+        return per_leader(self._client, delete_records_call(), before, self._timeout if timeout is None else timeout)
 
     def committed_offsets(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return a group's committed offsets, after its pending transactional commits have ended (KIP-447)."""

@@ -19,12 +19,12 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, overload
 
+from sparkrelay.client.leader_requests import EARLIEST, LATEST
 from sparkrelay.consumer.api.access import AccessControl, Tasks
 from sparkrelay.consumer.api.exchanges import awaiting
 from sparkrelay.consumer.api.face import Face
 from sparkrelay.consumer.api.session import Session
 from sparkrelay.consumer.base.arguments import seconds_of
-from sparkrelay.consumer.offsets.offsets import EARLIEST, LATEST
 from sparkrelay.errors import ConcurrentModificationError, ConfigException, DisconnectException
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import inspect
 import os
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, overload
 
+from sparkrelay.client.leader_requests import EARLIEST, LATEST
 from sparkrelay.consumer.api.access import AccessControl
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.face import Face
 from sparkrelay.consumer.api.session import Session
 from sparkrelay.consumer.base.arguments import seconds_of
-from sparkrelay.consumer.offsets.offsets import EARLIEST, LATEST
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from sparkrelay.client.leader_requests import LATEST
 from sparkrelay.consumer.api.exchanges import outcome
 from sparkrelay.consumer.base.arguments import (
     OffsetAndMetadata,
@@ -20,7 +21,6 @@ from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.errors import copy_of
 from sparkrelay.consumer.base.events import FetchCommitted, ListOffsets, PartitionsChanged, TopicsAsked
 from sparkrelay.consumer.base.mailbox import Wait
-from sparkrelay.consumer.offsets.offsets import LATEST
 from sparkrelay.errors import ConfigException, TimeoutException
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay.client.leader_requests import LATEST
 from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.requests import NOTHING, PollResult
-from sparkrelay.consumer.offsets.offsets import LATEST
 from sparkrelay.errors import OffsetOutOfRangeException
 
 if TYPE_CHECKING:
