@@ -14,7 +14,7 @@ from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriabl
 from sparkrelay.client.coordinators import CoordinatorCache
 from sparkrelay.client.exchanges import Pause, ask, refresh_metadata, run_exchange
 from sparkrelay.client.features import finalized_features
-from sparkrelay.client.group_requests import offset_fetch
+from sparkrelay.client.group_requests import OffsetAndMetadata, fetch_codes, fetched_offsets, offset_fetch
 from sparkrelay.client.leader_requests import EARLIEST, LATEST, delete_records_call, list_offsets_call, per_leader
 from sparkrelay.client.messages import (
     CreateTopicsRequest,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sparkrelay.errors import KafkaException
 
 __all__ = [
-    "BROKER_LAG_SECONDS", "EARLIEST", "LATEST", "Admin", "CommittedOffset", "GroupDescription",
+    "BROKER_LAG_SECONDS", "EARLIEST", "LATEST", "Admin", "GroupDescription",
     "GroupMemberDescription", "TopicDescription", "TopicSpec",
 ]  # fmt: skip
 
@@ -43,14 +43,6 @@ __all__ = [
 BROKER_LAG_SECONDS: Final = 15.0
 _TOPIC_RESOURCE: Final = 2
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """A committed offset (the next one to read) and the metadata stored with it."""
-
-    offset: int
-    metadata: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +300,7 @@ class Admin:
 
     def commits(
         self, group: str, partitions: Collection[TopicPartition], *, stable: bool = False
-    ) -> dict[TopicPartition, CommittedOffset]:
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return a group's commits; partitions without one are left out.
 
         ``stable`` waits for pending transactional commits (KIP-447); otherwise they are ignored.
@@ -317,17 +309,10 @@ class Admin:
             group,
             f"fetching offsets of group {group}",
             offset_fetch(group, partitions, stable=stable),
-            lambda group: (group.error_code, *(part.error_code for topic in group.topics for part in topic.partitions)),
+            fetch_codes,
             final=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,),
         )
-        return {
-            TopicPartition(topic.name, part.partition_index): CommittedOffset(
-                part.committed_offset, part.metadata or ""
-            )
-            for topic in found.topics
-            for part in topic.partitions
-            if part.committed_offset >= 0
-        }
+        return fetched_offsets(found)
 
     # -- groups -----------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkrelay.types import TopicPartition
 
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound="Hashable")
 V = TypeVar("V")
-
-_BY_NAME: Final[Mapping[uuid.UUID, str]] = MappingProxyType({})
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
@@ -31,10 +28,10 @@ def listed(make: Any, parts: Iterable[tuple[str, Any]]) -> list[Any]:
 
 
 def each_partition(
-    topics: Iterable[Any], names: Mapping[uuid.UUID, str] = _BY_NAME
+    topics: Iterable[Any], names: Mapping[uuid.UUID, str] | None = None
 ) -> Iterator[tuple[TopicPartition, Any]]:
     """Yield the partitions in an answer's topics, and the part about each; ``names`` has the names of topic ids."""
     for topic in topics:
-        name = topic.name or names.get(topic.topic_id, "")
+        name = topic.name or (names or {}).get(topic.topic_id, "")
         for part in topic.partitions:
             yield TopicPartition(name, part.partition_index), part

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, fenced_reason, is_retriable
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
 from sparkrelay.client.exchanges import Pause
-from sparkrelay.client.group_requests import by_topic
 from sparkrelay.client.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -20,12 +19,14 @@ from sparkrelay.client.messages import (
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
 )
+from sparkrelay.client.per_topic import each_partition, listed
 from sparkrelay.errors import CommitFailedException, ProducerFencedException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from sparkrelay.client.exchanges import Exchange
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.types import TopicPartition
 
@@ -68,15 +69,6 @@ class ProducerIdentity:
     def joins_by_request(self) -> bool:
         """Whether partitions and groups must be added to the transaction before they are written to."""
         return self.version < _IMPLICIT
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """The member that commits offsets; the default is nobody, which classic groups without members accept."""
-
-    generation: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
 
 
 #: Approximate size of an offset besides its topic's name and its metadata, and the maximum size of a request. Kafka's
@@ -137,14 +129,13 @@ class TransactionCalls:
         self, identity: ProducerIdentity, partitions: Collection[TopicPartition], lane: str
     ) -> Exchange[None]:
         """Add partitions to the transaction; it may contain some of them."""
-        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         yield from self._until_done(
             identity.transactional_id,
             lambda: AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=identity.transactional_id,
                 v3_and_below_producer_id=identity.producer_id,
                 v3_and_below_producer_epoch=identity.epoch,
-                v3_and_below_topics=[topic(name=n, partitions=numbers) for n, numbers in by_topic(partitions).items()],
+                v3_and_below_topics=listed(AddPartitionsToTxnRequest.AddPartitionsToTxnTopic, partitions),
                 max_version=3,  # newer ones are for brokers
             ),
             lane,
@@ -175,56 +166,56 @@ class TransactionCalls:
         self,
         identity: ProducerIdentity,
         offsets: Mapping[TopicPartition, int],
-        group_id: str,
+        group: GroupMetadata,
         *,
-        member: GroupMember,
         notes: Mapping[TopicPartition, str],
         lane: str,
     ) -> Exchange[None]:
         """Add offsets, with their ``notes`` as metadata, to the transaction.
 
+        A ``group`` without a member id is nobody's, which classic groups without members accept.
+
         Raises:
-            CommitFailedException: ``member`` is no longer in the group; abort the transaction.
+            CommitFailedException: the member is no longer in the group; abort the transaction.
         """
-        what = f"committing offsets of group {group_id} in the transaction of {identity.transactional_id}"
+        what = f"committing offsets of group {group.group_id} in the transaction of {identity.transactional_id}"
 
         def codes(answer: Any) -> Iterator[tuple[int, str]]:
-            for topic in answer.topics:
-                for part in topic.partitions:
-                    yield part.error_code, f", {topic.name}-{part.partition_index}"
+            for partition, part in each_partition(answer.topics):
+                yield part.error_code, f", {partition}"
 
         topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         # 3 introduced the membership; since 5 it adds the group to the transaction.
         bounds = {"min_version": 3, "max_version": 4} if identity.joins_by_request else {"min_version": 5}
 
         def request(some: Mapping[TopicPartition, int]) -> object:
-            topics: dict[str, list[object]] = {}
-            for tp, offset in some.items():
-                topics.setdefault(tp.topic, []).append(
+            parts = (
+                (
+                    tp.topic,
                     topic.TxnOffsetCommitRequestPartition(
                         partition_index=tp.partition,
                         committed_offset=offset,
                         committed_leader_epoch=-1,
                         committed_metadata=notes.get(tp, ""),
-                    )
+                    ),
                 )
+                for tp, offset in some.items()
+            )
             return TxnOffsetCommitRequest(
                 transactional_id=identity.transactional_id,
-                group_id=group_id,
+                group_id=group.group_id,
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
-                generation_id=member.generation,
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                topics=[topic(name=name, partitions=parts) for name, parts in topics.items()],
+                generation_id=group.generation,
+                member_id=group.member_id,
+                group_instance_id=group.group_instance_id,
+                topics=listed(topic, parts),
                 **bounds,
             )
 
         for some in offsets_by_request(offsets, notes):
             make = functools.partial(request, some)
-            yield from self._until_done(
-                identity.transactional_id, make, lane, what, codes=codes, group=(group_id, member)
-            )
+            yield from self._until_done(identity.transactional_id, make, lane, what, codes=codes, group=group)
 
     def end(self, identity: ProducerIdentity, lane: str, *, committed: bool) -> Exchange[ProducerIdentity]:
         """Commit or abort; return the next transaction's identity, as far as the broker renews it.
@@ -260,7 +251,7 @@ class TransactionCalls:
         what: str,
         *,
         codes: Callable[[Any], Iterable[tuple[int, str]]] = lambda answer: ((answer.error_code, ""),),
-        group: tuple[str, GroupMember] | None = None,
+        group: GroupMetadata | None = None,
     ) -> Exchange[Any]:
         """Send a request to a coordinator, made anew for each attempt, until it is answered without an error.
 
@@ -270,14 +261,14 @@ class TransactionCalls:
             lane: which connection.
             what: names the exchange in errors.
             codes: returns the error codes of an answer, and their subjects to append to ``what``.
-            group: the group whose coordinator to ask, and its member; None for the transaction's coordinator.
+            group: whose coordinator to ask, as which member; None for the transaction's coordinator.
 
         Raises:
             CommitFailedException: the member is no longer in the group.
         """
-        kind, key = (
-            (CoordinatorKind.TRANSACTION, transactional_id) if group is None else (CoordinatorKind.GROUP, group[0])
-        )
+        kind, key = CoordinatorKind.TRANSACTION, transactional_id
+        if group is not None:
+            kind, key = CoordinatorKind.GROUP, group.group_id
         backoff = self._client.config.retry_backoff()
         while True:
             answer = yield from self._coordinators.ask(kind, key, make(), lane=lane, backoff=backoff)
@@ -290,7 +281,7 @@ class TransactionCalls:
             )
             if group is not None and code in _NOT_A_MEMBER:
                 raise CommitFailedException(
-                    f"{what}: group generation {group[1].generation} of member {group[1].member_id!r} has ended "
+                    f"{what}: group generation {group.generation} of member {group.member_id!r} has ended "
                     f"({ErrorCode(code).name}); abort the transaction"
                 )
             error = broker_error(code, f"{what}{subject}", needs=_NEEDS.get(code, ""))

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata
     from sparkrelay.consumer.api.auto_commit import CommitCallback
     from sparkrelay.consumer.api.exchanges import Exchange
     from sparkrelay.consumer.api.rebalance import Callback
     from sparkrelay.consumer.api.record import Record
-    from sparkrelay.consumer.base.arguments import OffsetAndMetadata, OffsetsToCommit
-    from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
+    from sparkrelay.consumer.base.arguments import OffsetsToCommit
+    from sparkrelay.consumer.base.assignor import PartitionAssignor
     from sparkrelay.consumer.network.network_thread import NetworkThread
     from sparkrelay.types import TopicPartition
 

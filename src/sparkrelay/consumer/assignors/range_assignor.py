@@ -20,7 +20,8 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
+    from sparkrelay.client.group_requests import GroupMetadata
+    from sparkrelay.consumer.base.assignor import ClusterView, MemberSubscription
 
 
 class _Forgetful:

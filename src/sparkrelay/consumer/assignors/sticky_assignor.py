@@ -21,7 +21,8 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
+    from sparkrelay.client.group_requests import GroupMetadata
+    from sparkrelay.consumer.base.assignor import ClusterView, MemberSubscription
 
 _UNKNOWN: Final = -1
 _INT: Final = struct.Struct(">i")

@@ -45,8 +45,9 @@ from sparkrelay.consumer.offsets.validation import ValidationManager
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.client.metadata import Metadata
-    from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
+    from sparkrelay.consumer.base.assignor import PartitionAssignor
     from sparkrelay.consumer.base.call import Call
     from sparkrelay.consumer.base.config import ConsumerConfig
     from sparkrelay.consumer.base.events import AdoptNeeded, ApplicationEvent, AssignNeeded, JoinNeeded

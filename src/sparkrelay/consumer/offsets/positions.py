@@ -79,8 +79,8 @@ class PositionsManager:
             self._give_back(lookup, asked, done.error)
             return
         committed: Committed = done.result()
-        for partition, (offset, epoch, _) in committed.items():
-            self.subscription.found(partition, lookup, offset, epoch)
+        for partition, commit in committed.items():
+            self.subscription.found(partition, lookup, commit.offset, commit.leader_epoch)
         self._without_offset(lookup, asked - committed.keys())
         self.notify()
 

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.consumer.broker_answers import committed
 
 from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.client.messages import OffsetCommitResponse
-from sparkrelay.consumer.base.assignor import GroupMetadata
 from sparkrelay.errors import (
     AuthorizationException,
     CommitFailedException,

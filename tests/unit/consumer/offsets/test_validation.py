@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.client.messages import OffsetForLeaderEpochResponse
-from sparkrelay.consumer.base.arguments import OffsetAndMetadata
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.offsets.validation import ValidationManager
 from sparkrelay.errors import AuthenticationException, DisconnectException, LogTruncationException
