@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BROKER_LAG_SECONDS", "EARLIEST", "LATEST", "Admin", "GroupDescription",
-    "GroupMemberDescription", "TopicDescription", "TopicSpec",
+    "GroupMemberDescription", "TopicDescription", "TopicSpec", "creation_request",
 ]  # fmt: skip
 
 #: Longest wait for brokers whose metadata lags the controller's; a topic still missing then counts as deleted.
@@ -128,7 +128,7 @@ class Admin:
             self._change_topics(
                 "creating",
                 topics,
-                lambda left: _creation({name: topics[name] for name in left}, timeout_ms),
+                lambda left: creation_request({name: topics[name] for name in left}, timeout_ms),
                 answers="topics",
                 done_code=ErrorCode.TOPIC_ALREADY_EXISTS,
                 done_ok=exist_ok,
@@ -440,7 +440,8 @@ class Admin:
             yield Pause(backoff.next(), error)
 
 
-def _creation(topics: Mapping[str, TopicSpec], timeout_ms: int) -> Any:
+def creation_request(topics: Mapping[str, TopicSpec], timeout_ms: int, *, validate_only: bool = False) -> Any:
+    """Return CreateTopics; with ``validate_only`` the broker only checks it."""
     topic, config = CreateTopicsRequest.CreatableTopic, CreateTopicsRequest.CreatableTopic.CreatableTopicConfig
     return CreateTopicsRequest(
         topics=[
@@ -454,5 +455,5 @@ def _creation(topics: Mapping[str, TopicSpec], timeout_ms: int) -> Any:
             for name, spec in topics.items()
         ],
         timeout_ms=timeout_ms,
-        validate_only=False,
+        validate_only=validate_only,
     )

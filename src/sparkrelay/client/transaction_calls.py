@@ -131,13 +131,7 @@ class TransactionCalls:
         """Add partitions to the transaction; it may contain some of them."""
         yield from self._until_done(
             identity.transactional_id,
-            lambda: AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=identity.transactional_id,
-                v3_and_below_producer_id=identity.producer_id,
-                v3_and_below_producer_epoch=identity.epoch,
-                v3_and_below_topics=listed(AddPartitionsToTxnRequest.AddPartitionsToTxnTopic, partitions),
-                max_version=3,  # newer ones are for brokers
-            ),
+            lambda: add_partitions_request(identity, partitions),
             lane,
             f"adding partitions to the transaction of {identity.transactional_id} (epoch {identity.epoch})",
             codes=lambda answer: (
@@ -225,19 +219,8 @@ class TransactionCalls:
         """
         verb = "committing" if committed else "aborting"
         what = f"{verb} the transaction of {identity.transactional_id} (epoch {identity.epoch})"
-        key = identity.transactional_id
-        bounds = {"max_version": 4} if identity.joins_by_request else {"min_version": 5}
         answer = yield from self._until_done(
-            key,
-            lambda: EndTxnRequest(
-                transactional_id=key,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                committed=committed,
-                **bounds,
-            ),
-            lane,
-            what,
+            identity.transactional_id, lambda: end_request(identity, committed=committed), lane, what
         )
         if identity.joins_by_request:
             return identity
@@ -294,6 +277,29 @@ class TransactionCalls:
             concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
             first, longest = (_CONCURRENT_FIRST_S, _CONCURRENT_LONGEST_S) if concurrent else (None, None)
             yield Pause(backoff.next(first=first, longest=longest), error)
+
+
+def add_partitions_request(identity: ProducerIdentity, partitions: Collection[TopicPartition]) -> Any:
+    """Return AddPartitionsToTxn for one transaction."""
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=identity.transactional_id,
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.epoch,
+        v3_and_below_topics=listed(AddPartitionsToTxnRequest.AddPartitionsToTxnTopic, partitions),
+        max_version=3,  # newer ones are for brokers
+    )
+
+
+def end_request(identity: ProducerIdentity, *, committed: bool) -> Any:
+    """Return EndTxn: commit or abort."""
+    bounds = {"max_version": 4} if identity.joins_by_request else {"min_version": 5}
+    return EndTxnRequest(
+        transactional_id=identity.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        committed=committed,
+        **bounds,
+    )
 
 
 def offsets_by_request(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode
 from sparkrelay.client.fetch_session import (
     CLOSING_EPOCH,
+    READ_COMMITTED_SINCE,
     SESSIONS_SINCE,
     Asked,
     Change,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 FETCH_LANE: Final = "fetch"
 _NO_BYTES: Final = memoryview(b"")
 _WORTH_REPEATING: Final = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
-_MIN_VERSION: Final = 4  # read_committed came with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ class FetchManager:
             min_bytes=self.config.fetch_min_bytes,
             max_bytes=self.config.fetch_max_bytes,
             read_committed=self.config.read_committed,
-            min_version=SESSIONS_SINCE if self.sessions else _MIN_VERSION,
+            min_version=SESSIONS_SINCE if self.sessions else READ_COMMITTED_SINCE,
             rack=self.rack,
         )
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error
 from sparkrelay.client.messages import OffsetForLeaderEpochRequest
+from sparkrelay.client.per_topic import grouped
 from sparkrelay.consumer.base.requests import NOTHING, PollResult, RequestState, Unsent
 from sparkrelay.consumer.base.subscription import LeaderView
 from sparkrelay.errors import LogTruncationException, UnknownTopicException
@@ -102,14 +103,12 @@ class ValidationManager:
 
     def _unsent(self, leader: int, state: RequestState, questions: Mapping[TopicPartition, tuple[int, int]]) -> Unsent:
         make = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        part = make.OffsetForLeaderPartition
         epochs = {partition: self.metadata.leader_epoch(partition) for partition in questions}
-        topics: dict[str, list[Any]] = {}
-        for partition, (_, epoch) in questions.items():
-            topics.setdefault(partition.topic, []).append(
-                make.OffsetForLeaderPartition(
-                    partition=partition.partition, current_leader_epoch=epochs[partition], leader_epoch=epoch
-                )
-            )
+        topics = grouped(
+            (at.topic, part(partition=at.partition, current_leader_epoch=epochs[at], leader_epoch=epoch))
+            for at, (_, epoch) in questions.items()
+        )
         request = OffsetForLeaderEpochRequest(
             replica_id=-1,
             topics=[make(topic=name, partitions=parts) for name, parts in topics.items()],
