@@ -6,6 +6,7 @@ once. Offsets of groups and logs are here because asking for them needs no membe
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -137,11 +138,14 @@ class Admin:
         )
         metadata = self._client.metadata
 
-        def led(name: str) -> bool:
-            found = [metadata.leader(TopicPartition(name, p)) for p in metadata.partitions(name) or ()]
-            return bool(found) and None not in found
+        def lacking() -> str | None:
+            for name in topics:
+                found = [metadata.leader(TopicPartition(name, p)) for p in metadata.partitions(name) or ()]
+                if not found or None in found:
+                    return f"topic {name} is not ready"
+            return None
 
-        self._run(f"{what}: waiting for leaders", self._await_metadata(tuple(topics), led, "is not ready"))
+        self._run(f"{what}: waiting for leaders", self._await_metadata(tuple(topics), lacking))
         return made
 
     def delete_topics(self, names: Collection[str], *, missing_ok: bool = False) -> None:
@@ -164,8 +168,9 @@ class Admin:
                 needs="DELETE",
             ),
         )
+        known = self._client.metadata.partitions
         gone = self._await_metadata(
-            names, lambda name: self._client.metadata.partitions(name) is None, "is still listed"
+            names, lambda: next((f"topic {name} is still listed" for name in names if known(name) is not None), None)
         )
         self._run(f"{what}: waiting until they are gone", gone)
 
@@ -200,25 +205,15 @@ class Admin:
         Brokers whose metadata lags the controller's do not list a new topic.
         """
         what = f"waiting for the ids of topics {', '.join(names)}"
-        try:
-            return run_exchange(self._client, what, self._await_ids(names, wanted), seconds)
-        except TimeoutException:
-            return self._known_ids(names)
+        ids = self._await_metadata(names, lambda: None if wanted(self._known_ids(names)) else "the ids are not known")
+        with contextlib.suppress(TimeoutException):
+            run_exchange(self._client, what, ids, seconds)
+        return self._known_ids(names)
 
     def _known_ids(self, names: Collection[str]) -> dict[str, str]:
         metadata = self._client.metadata
         found = {name: metadata.topic_id(name) for name in names if metadata.partitions(name)}
         return {name: str(id_) for name, id_ in found.items() if id_ is not None}
-
-    def _await_ids(
-        self, names: Collection[str], wanted: Callable[[Mapping[str, str]], bool]
-    ) -> Exchange[dict[str, str]]:
-        backoff = self._client.config.retry_backoff()
-        while True:
-            yield from refresh_metadata(self._client, names)
-            if wanted(found := self._known_ids(names)):
-                return found
-            yield Pause(backoff.next(first=0.01))
 
     def replica_racks(self, names: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
         """Return the racks of each partition's replicas, without partitions that have a replica of unknown rack."""
@@ -406,16 +401,14 @@ class Admin:
                 yield Pause(backoff.next(), refused)
         return frozenset(changed)
 
-    def _await_metadata(self, names: Collection[str], done: Callable[[str], bool], otherwise: str) -> Exchange[None]:
-        """Refresh the metadata of topics until all of them are ``done``."""
+    def _await_metadata(self, names: Collection[str], lacking: Callable[[], str | None]) -> Exchange[None]:
+        """Refresh the metadata of topics until it lacks nothing."""
         backoff = self._client.config.retry_backoff()
         while True:
             yield from refresh_metadata(self._client, names)
-            left = next((name for name in names if not done(name)), None)
-            if left is None:
+            if (what := lacking()) is None:
                 return
-            error = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {left} {otherwise}")
-            yield Pause(backoff.next(first=0.01), error)
+            yield Pause(backoff.next(first=0.01), broker_error(ErrorCode.LEADER_NOT_AVAILABLE, what))
 
     def _describe_configs(self, names: Collection[str]) -> Exchange[dict[str, Mapping[str, str | None]]]:
         backoff = self._client.config.retry_backoff()

@@ -19,7 +19,7 @@ from sparkrelay.client.group_requests import (
 )
 from sparkrelay.client.messages import ListGroupsRequest, ListTransactionsRequest, OffsetDeleteRequest
 from sparkrelay.client.per_topic import each_partition, listed
-from sparkrelay.client.transaction_calls import offsets_by_request
+from sparkrelay.client.transaction_calls import NOT_A_MEMBER, offsets_by_request
 from sparkrelay.errors import AuthorizationException, BrokerResponseException, RebalanceInProgressException
 
 if TYPE_CHECKING:
@@ -31,14 +31,7 @@ if TYPE_CHECKING:
     from sparkrelay.errors import KafkaException
     from sparkrelay.types import TopicPartition
 
-_BETWEEN_GENERATIONS: Final = frozenset(
-    {
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.FENCED_INSTANCE_ID,
-    }
-)
+_BETWEEN_GENERATIONS: Final = NOT_A_MEMBER | {ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 class ApplicationAdmin:

@@ -41,8 +41,8 @@ _NEEDS: Final[dict[int, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "WRITE",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "READ",
 }
-_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-_NOT_A_MEMBER: Final = frozenset(
+#: The group has another generation, or another member with the same name.
+NOT_A_MEMBER: Final = frozenset(
     {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 )
 
@@ -262,13 +262,13 @@ class TransactionCalls:
             code, subject = min(
                 refused, key=lambda one: (one[0] == ErrorCode.OPERATION_NOT_ATTEMPTED, is_retriable(one[0]))
             )
-            if group is not None and code in _NOT_A_MEMBER:
+            if group is not None and code in NOT_A_MEMBER:
                 raise CommitFailedException(
                     f"{what}: group generation {group.generation} of member {group.member_id!r} has ended "
                     f"({ErrorCode(code).name}); abort the transaction"
                 )
             error = broker_error(code, f"{what}{subject}", needs=_NEEDS.get(code, ""))
-            if code in _FENCED:
+            if isinstance(error, ProducerFencedException):
                 raise ProducerFencedException(f"{error}: {fenced_reason(transactional_id)}")
             if is_moved(code):
                 self._coordinators.forget(kind, key)
