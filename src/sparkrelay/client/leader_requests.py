@@ -123,22 +123,14 @@ def _exchange(
     #: Whether a broker has answered this call: metadata from before may be outdated.
     answered = False
     while left := [tp for tp in values if tp not in results]:
-        by_leader: dict[int, dict[TopicPartition, int]] = {}
         error: KafkaException | None = None
-        leaderless: list[TopicPartition] = []
-        stale = False
+        by_leader, leaderless = client.metadata.by_leader({tp: values[tp] for tp in left})
+        stale = bool(leaderless)
         missing.clear()
-        for tp in left:
-            leader = client.metadata.leader(tp)
-            if leader is None:
-                leaderless.append(tp)
-                stale = True
-                if answered:
-                    _require_permission(client.metadata, tp, call.describe(tp, values[tp]))
-                    if _is_absent(client.metadata, tp):
-                        missing.append(tp)
-            else:
-                by_leader.setdefault(leader, {})[tp] = values[tp]
+        for tp in leaderless if answered else ():
+            _require_permission(client.metadata, tp, call.describe(tp, values[tp]))
+            if _is_absent(client.metadata, tp):
+                missing.append(tp)
         responses = [client.send(call.request(asked, timeout_ms), node=leader) for leader, asked in by_leader.items()]
         for response in responses:
             yield response

@@ -117,13 +117,10 @@ class NewRecords:
         changed = {p: offset for p, offset in positions.items() if not same or before[p] != offset}
         if same and not changed:
             return
-        leaders: dict[int, dict[TopicPartition, Asked]] = {}
-        led = self._led or not same
-        for partition, offset in changed.items():
-            if (node := metadata.leader(partition)) is None:
-                led = False
-            else:
-                leaders.setdefault(node, {})[partition] = Asked(offset, _UNKNOWN_EPOCH, _A_BYTE, None)
+        leaders, leaderless = metadata.by_leader(
+            {partition: Asked(offset, _UNKNOWN_EPOCH, _A_BYTE, None) for partition, offset in changed.items()}
+        )
+        led = (self._led or not same) and not leaderless
         for node in leaders.keys() | self._watches.keys():
             watch = self._watches.setdefault(node, _Watch())
             if not same or node in leaders:

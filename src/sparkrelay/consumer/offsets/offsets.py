@@ -69,17 +69,12 @@ class OffsetsManager:
         return PollResult(tuple(requests), wait)
 
     def _ask_leaders(self, question: _Question) -> list[Unsent]:
-        by_leader: dict[int, dict[TopicPartition, int]] = {}
-        for partition, timestamp in question.wanted.items():
-            if partition in question.found or partition in question.in_flight:
-                continue
-            leader = self.metadata.leader(partition)
-            if leader is None:
-                self.stale(partition.topic)
-                question.call.last_error = self._why_leaderless(partition) or question.call.last_error
-                continue
-            by_leader.setdefault(leader, {})[partition] = timestamp
-            question.in_flight.add(partition)
+        known = question.found.keys() | question.in_flight
+        by_leader, leaderless = self.metadata.by_leader({p: t for p, t in question.wanted.items() if p not in known})
+        for partition in leaderless:
+            self.stale(partition.topic)
+            question.call.last_error = self._why_leaderless(partition) or question.call.last_error
+        question.in_flight.update(*by_leader.values())
         return [self._unsent(question, leader, asked) for leader, asked in by_leader.items()]
 
     def _why_leaderless(self, partition: TopicPartition) -> KafkaException | None:

@@ -68,18 +68,11 @@ class ValidationManager:
             self._check()
         if not self._doubtful:
             return NOTHING
-        by_leader: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
-        requests, wait = [], math.inf
-        for partition, asked in list(self._doubtful.items()):
-            if not self.subscription.is_doubtful(partition, asked):
-                del self._doubtful[partition]
-                continue
-            leader = self.metadata.leader(partition)
-            if leader is None:
-                self.stale(partition.topic)
-                wait = min(wait, _LEADERLESS_SECONDS)
-                continue
-            by_leader.setdefault(leader, {})[partition] = asked
+        self._doubtful = {p: asked for p, asked in self._doubtful.items() if self.subscription.is_doubtful(p, asked)}
+        by_leader, leaderless = self.metadata.by_leader(self._doubtful)
+        for partition in leaderless:
+            self.stale(partition.topic)
+        requests, wait = [], _LEADERLESS_SECONDS if leaderless else math.inf
         for leader, questions in by_leader.items():
             state = self._leaders.setdefault(leader, self.make_state())
             if (pause := state.wait(now)) > 0:
