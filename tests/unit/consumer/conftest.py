@@ -9,6 +9,7 @@ import pytest
 from tests.unit.consumer.fetched_data import T0, T1
 from tests.unit.consumer.surroundings import Asker, Committing
 
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.messages import MetadataResponse
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.base.call import Call
@@ -116,7 +117,7 @@ def make_call():
 
 @pytest.fixture
 def make_state():
-    return lambda: RequestState(0.1, 1.0, jitter=0.0)
+    return lambda: RequestState(Backoff(0.1, 1.0, jitter=0.0))
 
 
 @pytest.fixture

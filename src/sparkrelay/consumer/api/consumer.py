@@ -119,12 +119,10 @@ class Consumer(Face):
 
         Args:
             topics: names, or a pattern: a ``re.Pattern``, or names that begin with ``^``. Topics that do not exist yet
-                may
-                appear later. An empty collection is ``unsubscribe``.
+                may appear later. An empty collection is ``unsubscribe``.
             on_assigned: called with new partitions; may call ``seek``.
             on_revoked: called with partitions that are about to be given to others; may commit. It may block:
-                heartbeats
-                continue.
+                heartbeats continue.
             on_lost: called with partitions that others own already; defaults to ``on_revoked``.
 
         Raises:
@@ -323,8 +321,7 @@ class Consumer(Face):
                 any case.
             for_good: a static member (``group.instance.id``) gives up its place, too, instead of keeping it for
                 ``session.timeout.ms``: KIP-1092's ``LEAVE_GROUP``. This includes a place that a former run left; not
-                    with
-                ``group.protocol=consumer``, where the broker needs the former run's member id.
+                with ``group.protocol=consumer``, where the broker needs the former run's member id.
 
         Raises:
             Exception: the first error of a callback, after everything is closed.

@@ -203,7 +203,7 @@ class FetchManager:
     def _node(self, node_id: int) -> _Node:
         node = self._nodes.get(node_id)
         if node is None:
-            state = RequestState(self._retry_seconds, self.config.client.retry_backoff_max_ms / 1000)
+            state = RequestState(self.config.client.retry_backoff())
             node = _Node(state, FetchSession() if self.sessions else None)
             self._nodes[node_id] = node
         return node

@@ -227,8 +227,7 @@ class ConsumerCore:
             self._fetches.keep(held)
 
     def _make_state(self) -> RequestState:
-        client = self.config.client
-        return RequestState(client.retry_backoff_ms / 1000, client.retry_backoff_max_ms / 1000)
+        return RequestState(self.config.client.retry_backoff())
 
     def _make_group(self, group_id: str) -> tuple[CoordinatorManager, list[RequestManager]]:
         config = self.config

@@ -302,9 +302,7 @@ def _gone_error(
     what: str, gone: Iterable[TopicPartition], offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> UnknownTopicException:
     names = ", ".join(f"{partition} at {offsets[partition].offset}" for partition in sorted(gone))
-    error = UnknownTopicException(
+    return UnknownTopicException(
         f"{what}: not committed: {names}: the topic was deleted, or deleted and created again, so its offsets belong "
         "to other records now; seek() to continue"
     )
-    error.retriable = False
-    return error

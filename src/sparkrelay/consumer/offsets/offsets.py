@@ -109,7 +109,6 @@ class OffsetsManager:
             error = broker_error(code, question.kind.describe(partition, question.wanted[partition]))
             if code in STALE_METADATA:
                 self.stale(partition.topic)
-            error.retriable = error.retriable or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             self._trouble(question, error, now)
         if len(question.found) == len(question.wanted):
             question.call.resolve({p: question.found[p] for p in question.wanted})
