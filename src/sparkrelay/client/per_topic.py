@@ -28,10 +28,13 @@ def listed(make: Any, parts: Iterable[tuple[str, Any]]) -> list[Any]:
 
 
 def each_partition(
-    topics: Iterable[Any], names: Mapping[uuid.UUID, str] | None = None
+    topics: Iterable[Any], names: Mapping[uuid.UUID, str] | None = None, *, field: str = "name"
 ) -> Iterator[tuple[TopicPartition, Any]]:
-    """Yield the partitions in an answer's topics, and the part about each; ``names`` has the names of topic ids."""
+    """Yield the partitions in an answer's topics, and the part about each.
+
+    Topics are named by their ``field``, or by their id, whose name is in ``names``.
+    """
     for topic in topics:
-        name = topic.name or (names or {}).get(topic.topic_id, "")
+        name = getattr(topic, field) or (names or {}).get(topic.topic_id, "")
         for part in topic.partitions:
             yield TopicPartition(name, part.partition_index), part

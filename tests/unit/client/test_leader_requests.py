@@ -3,11 +3,11 @@
 import socket
 
 import pytest
+from kafka.protocol.metadata import MetadataResponse
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.leader_requests import list_offsets_call, per_leader
-from sparkrelay.client.messages import MetadataResponse
 from sparkrelay.client.transport.response import Response
 from sparkrelay.errors import AuthorizationException, TimeoutException, UnknownTopicException
 from sparkrelay.types import TopicPartition

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kafka.protocol.consumer import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from tests.unit.consumer.surroundings import Located, Member, Topics
 
 from sparkrelay.client.backoff import Backoff
-from sparkrelay.client.messages import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, JoinNeeded, Prepared

@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from kafka.protocol.consumer import OffsetCommitResponse, OffsetFetchResponse
+from kafka.protocol.metadata import MetadataResponse
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata, offset_commit, offset_fetch
-from sparkrelay.client.messages import MetadataResponse, OffsetCommitResponse, OffsetFetchResponse
 from sparkrelay.consumer.base.events import Commit
 from sparkrelay.consumer.base.subscription import LeaderView, SubscriptionState
 from sparkrelay.consumer.offsets.commits import CommitManager, sort_out

@@ -26,9 +26,9 @@ from sparkrelay.client.fetch_session import (
     by_name,
     fetch_request,
 )
+from sparkrelay.client.per_topic import each_partition
 from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent, aligned_wait_ms
 from sparkrelay.records.batches.columns import AbortedTransaction
-from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     import uuid
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.base.config import ConsumerConfig
     from sparkrelay.errors import KafkaException
+    from sparkrelay.types import TopicPartition
 
 FETCH_LANE: Final = "fetch"
 _NO_BYTES: Final = memoryview(b"")
@@ -279,13 +280,10 @@ class FetchManager:
             names, first = session.names, None
             refused = not session.answered(message)
         parts = []
-        for topic in message.responses:
-            name = topic.topic or names.get(topic.topic_id, "")
-            for answer in topic.partitions:
-                partition = TopicPartition(name, answer.partition_index)
-                asked = wanted.get(partition)
-                if asked is not None and not self._repeat(node_id, partition, asked, answer, now):
-                    parts.append(_fetched(partition, asked, answer, is_first=partition == first))
+        for partition, answer in each_partition(message.responses, names, field="topic"):
+            asked = wanted.get(partition)
+            if asked is not None and not self._repeat(node_id, partition, asked, answer, now):
+                parts.append(_fetched(partition, asked, answer, is_first=partition == first))
         # A response that is refused as a whole names no partition.
         if refused and not parts:
             node.state.failed(now)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from kafka.protocol.consumer import OffsetFetchResponse
 from tests.unit.consumer.broker_answers import fetched
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata
-from sparkrelay.client.messages import OffsetFetchResponse
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.group_requests import OffsetAndMetadata
-from sparkrelay.client.messages import FetchResponse, FindCoordinatorResponse
+from sparkrelay.client.messages import FetchResponse
 from sparkrelay.consumer.assignors.range_assignor import RangeAssignor
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.base.events import (
