@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.coordinators import CoordinatorCache, is_moved
 from sparkrelay.client.exchanges import Pause, ask, refresh_metadata, results, run_exchange, run_exchanges
-from sparkrelay.client.group_requests import (
-    OffsetAndMetadata,
-    fetch_codes,
-    fetched_offsets,
-    offset_commit,
-    offset_fetch,
-)
+from sparkrelay.client.group_requests import fetch_codes, fetched_offsets, offset_commit, offset_fetch
 from sparkrelay.client.messages import ListGroupsRequest, ListTransactionsRequest, OffsetDeleteRequest
 from sparkrelay.client.per_topic import each_partition, listed
 from sparkrelay.client.transaction_calls import NOT_A_MEMBER, offsets_by_request
@@ -72,14 +66,8 @@ class ApplicationAdmin:
             BrokerResponseException: the group has members (UNKNOWN_MEMBER_ID).
             RebalanceInProgressException: ``member`` is not in the group's generation, or the group is rebalancing.
         """
-        said = notes or {}
         requests = [
-            offset_commit(
-                self._group,
-                {at: OffsetAndMetadata(offset, said.get(at, "")) for at, offset in some.items()},
-                member=member,
-            )
-            for some in offsets_by_request(offsets, said)
+            offset_commit(self._group, some, member=member) for some in offsets_by_request(offsets, notes or {})
         ]
         refused: list[str] = []
 

@@ -139,15 +139,7 @@ def offset_commit(
     """
     known, make = ids or {}, OffsetCommitRequest.OffsetCommitRequestTopic
     topics = grouped(
-        (
-            (partition.topic, known.get(partition)),
-            make.OffsetCommitRequestPartition(
-                partition_index=partition.partition,
-                committed_offset=commit.offset,
-                committed_leader_epoch=commit.leader_epoch,
-                committed_metadata=commit.metadata,
-            ),
-        )
+        ((partition.topic, known.get(partition)), commit_part(make.OffsetCommitRequestPartition, partition, commit))
         for partition, commit in offsets.items()
     )
     return OffsetCommitRequest(
@@ -158,6 +150,16 @@ def offset_commit(
         topics=[make(name=name, topic_id=topic_id, partitions=parts) for (name, topic_id), parts in topics.items()],
         min_version=_STATIC_MEMBERS,
         **_bound(topic_id for _, topic_id in topics),
+    )
+
+
+def commit_part(make: Any, partition: TopicPartition, commit: OffsetAndMetadata) -> Any:
+    """Return the part of a commit, in a transaction or not, about one partition."""
+    return make(
+        partition_index=partition.partition,
+        committed_offset=commit.offset,
+        committed_leader_epoch=commit.leader_epoch,
+        committed_metadata=commit.metadata,
     )
 
 

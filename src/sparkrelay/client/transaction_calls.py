@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, fenced_reason, is_retriable
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
 from sparkrelay.client.exchanges import Pause
+from sparkrelay.client.group_requests import OffsetAndMetadata, commit_part
 from sparkrelay.client.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -182,19 +183,9 @@ class TransactionCalls:
         # 3 introduced the membership; since 5 it adds the group to the transaction.
         bounds = {"min_version": 3, "max_version": 4} if identity.joins_by_request else {"min_version": 5}
 
-        def request(some: Mapping[TopicPartition, int]) -> object:
-            parts = (
-                (
-                    tp.topic,
-                    topic.TxnOffsetCommitRequestPartition(
-                        partition_index=tp.partition,
-                        committed_offset=offset,
-                        committed_leader_epoch=-1,
-                        committed_metadata=notes.get(tp, ""),
-                    ),
-                )
-                for tp, offset in some.items()
-            )
+        def request(some: Mapping[TopicPartition, OffsetAndMetadata]) -> object:
+            make = topic.TxnOffsetCommitRequestPartition
+            parts = ((tp.topic, commit_part(make, tp, commit)) for tp, commit in some.items())
             return TxnOffsetCommitRequest(
                 transactional_id=identity.transactional_id,
                 group_id=group.group_id,
@@ -304,16 +295,17 @@ def end_request(identity: ProducerIdentity, *, committed: bool) -> Any:
 
 def offsets_by_request(
     offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str]
-) -> Iterator[Mapping[TopicPartition, int]]:
-    """Split offsets into requests: a broker writes the offsets of one request as one batch."""
-    some: dict[TopicPartition, int] = {}
+) -> Iterator[Mapping[TopicPartition, OffsetAndMetadata]]:
+    """Split offsets, with ``notes`` as metadata, into requests: a broker writes those of one request as one batch."""
+    some: dict[TopicPartition, OffsetAndMetadata] = {}
     size = 0
     for partition, offset in offsets.items():
-        takes = _OFFSET_BYTES + len(partition.topic) + len(notes.get(partition, ""))
+        commit = OffsetAndMetadata(offset, notes.get(partition, ""))
+        takes = _OFFSET_BYTES + len(partition.topic) + len(commit.metadata)
         if some and size + takes > _REQUEST_BYTES:
             yield some
             some, size = {}, 0
-        some[partition] = offset
+        some[partition] = commit
         size += takes
     if some:
         yield some
