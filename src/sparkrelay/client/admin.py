@@ -6,6 +6,7 @@ once. Offsets of groups and logs are here because asking for them needs no membe
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -14,8 +15,8 @@ from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriabl
 from sparkrelay.client.coordinators import CoordinatorCache
 from sparkrelay.client.exchanges import Pause, ask, refresh_metadata, run_exchange
 from sparkrelay.client.features import finalized_features
-from sparkrelay.client.group_requests import offset_fetch
-from sparkrelay.client.leader_requests import DeleteRecordsCall, ListOffsetsCall, per_leader
+from sparkrelay.client.group_requests import OffsetAndMetadata, fetch_codes, fetched_offsets, offset_fetch
+from sparkrelay.client.leader_requests import EARLIEST, LATEST, delete_records_call, list_offsets_call, per_leader
 from sparkrelay.client.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
@@ -34,22 +35,15 @@ if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
 
-#: For ``list_offsets``: the end of the log (read_committed: the last stable offset).
-LATEST: Final = -1
-#: For ``list_offsets``: the first offset of the log.
-EARLIEST: Final = -2
+__all__ = [
+    "BROKER_LAG_SECONDS", "EARLIEST", "LATEST", "Admin", "GroupDescription",
+    "GroupMemberDescription", "TopicDescription", "TopicSpec", "creation_request",
+]  # fmt: skip
+
 #: Longest wait for brokers whose metadata lags the controller's; a topic still missing then counts as deleted.
 BROKER_LAG_SECONDS: Final = 15.0
 _TOPIC_RESOURCE: Final = 2
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """A committed offset (the next one to read) and the metadata stored with it."""
-
-    offset: int
-    metadata: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +129,7 @@ class Admin:
             self._change_topics(
                 "creating",
                 topics,
-                lambda left: _creation({name: topics[name] for name in left}, timeout_ms),
+                lambda left: creation_request({name: topics[name] for name in left}, timeout_ms),
                 answers="topics",
                 done_code=ErrorCode.TOPIC_ALREADY_EXISTS,
                 done_ok=exist_ok,
@@ -144,11 +138,14 @@ class Admin:
         )
         metadata = self._client.metadata
 
-        def led(name: str) -> bool:
-            found = [metadata.leader(TopicPartition(name, p)) for p in metadata.partitions(name) or ()]
-            return bool(found) and None not in found
+        def lacking() -> str | None:
+            for name in topics:
+                found = [metadata.leader(TopicPartition(name, p)) for p in metadata.partitions(name) or ()]
+                if not found or None in found:
+                    return f"topic {name} is not ready"
+            return None
 
-        self._run(f"{what}: waiting for leaders", self._await_metadata(tuple(topics), led, "is not ready"))
+        self._run(f"{what}: waiting for leaders", self._await_metadata(tuple(topics), lacking))
         return made
 
     def delete_topics(self, names: Collection[str], *, missing_ok: bool = False) -> None:
@@ -171,8 +168,9 @@ class Admin:
                 needs="DELETE",
             ),
         )
+        known = self._client.metadata.partitions
         gone = self._await_metadata(
-            names, lambda name: self._client.metadata.partitions(name) is None, "is still listed"
+            names, lambda: next((f"topic {name} is still listed" for name in names if known(name) is not None), None)
         )
         self._run(f"{what}: waiting until they are gone", gone)
 
@@ -207,25 +205,15 @@ class Admin:
         Brokers whose metadata lags the controller's do not list a new topic.
         """
         what = f"waiting for the ids of topics {', '.join(names)}"
-        try:
-            return run_exchange(self._client, what, self._await_ids(names, wanted), seconds)
-        except TimeoutException:
-            return self._known_ids(names)
+        ids = self._await_metadata(names, lambda: None if wanted(self._known_ids(names)) else "the ids are not known")
+        with contextlib.suppress(TimeoutException):
+            run_exchange(self._client, what, ids, seconds)
+        return self._known_ids(names)
 
     def _known_ids(self, names: Collection[str]) -> dict[str, str]:
         metadata = self._client.metadata
         found = {name: metadata.topic_id(name) for name in names if metadata.partitions(name)}
         return {name: str(id_) for name, id_ in found.items() if id_ is not None}
-
-    def _await_ids(
-        self, names: Collection[str], wanted: Callable[[Mapping[str, str]], bool]
-    ) -> Exchange[dict[str, str]]:
-        backoff = self._client.config.retry_backoff()
-        while True:
-            yield from refresh_metadata(self._client, names)
-            if wanted(found := self._known_ids(names)):
-                return found
-            yield Pause(backoff.next(first=0.01))
 
     def replica_racks(self, names: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
         """Return the racks of each partition's replicas, without partitions that have a replica of unknown rack."""
@@ -274,7 +262,7 @@ class Admin:
         Raises:
             UnknownTopicException: a partition still did not exist at the timeout.
         """
-        call = ListOffsetsCall(read_committed=read_committed)
+        call = list_offsets_call(read_committed=read_committed)
         return per_leader(self._client, call, partitions, self._timeout if timeout is None else timeout)
 
     def await_records(
@@ -298,7 +286,7 @@ class Admin:
             OffsetOutOfRangeException: an offset is beyond the end of its partition.
             BrokerResponseException: the topic's cleanup policy forbids it (POLICY_VIOLATION).
         """
-        return per_leader(self._client, DeleteRecordsCall(), before, self._timeout if timeout is None else timeout)
+        return per_leader(self._client, delete_records_call(), before, self._timeout if timeout is None else timeout)
 
     def committed_offsets(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return a group's committed offsets, after its pending transactional commits have ended (KIP-447)."""
@@ -307,7 +295,7 @@ class Admin:
 
     def commits(
         self, group: str, partitions: Collection[TopicPartition], *, stable: bool = False
-    ) -> dict[TopicPartition, CommittedOffset]:
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return a group's commits; partitions without one are left out.
 
         ``stable`` waits for pending transactional commits (KIP-447); otherwise they are ignored.
@@ -316,17 +304,10 @@ class Admin:
             group,
             f"fetching offsets of group {group}",
             offset_fetch(group, partitions, stable=stable),
-            lambda group: (group.error_code, *(part.error_code for topic in group.topics for part in topic.partitions)),
+            fetch_codes,
             final=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,),
         )
-        return {
-            TopicPartition(topic.name, part.partition_index): CommittedOffset(
-                part.committed_offset, part.metadata or ""
-            )
-            for topic in found.topics
-            for part in topic.partitions
-            if part.committed_offset >= 0
-        }
+        return fetched_offsets(found)
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
@@ -420,16 +401,14 @@ class Admin:
                 yield Pause(backoff.next(), refused)
         return frozenset(changed)
 
-    def _await_metadata(self, names: Collection[str], done: Callable[[str], bool], otherwise: str) -> Exchange[None]:
-        """Refresh the metadata of topics until all of them are ``done``."""
+    def _await_metadata(self, names: Collection[str], lacking: Callable[[], str | None]) -> Exchange[None]:
+        """Refresh the metadata of topics until it lacks nothing."""
         backoff = self._client.config.retry_backoff()
         while True:
             yield from refresh_metadata(self._client, names)
-            left = next((name for name in names if not done(name)), None)
-            if left is None:
+            if (what := lacking()) is None:
                 return
-            error = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {left} {otherwise}")
-            yield Pause(backoff.next(first=0.01), error)
+            yield Pause(backoff.next(first=0.01), broker_error(ErrorCode.LEADER_NOT_AVAILABLE, what))
 
     def _describe_configs(self, names: Collection[str]) -> Exchange[dict[str, Mapping[str, str | None]]]:
         backoff = self._client.config.retry_backoff()
@@ -454,7 +433,8 @@ class Admin:
             yield Pause(backoff.next(), error)
 
 
-def _creation(topics: Mapping[str, TopicSpec], timeout_ms: int) -> Any:
+def creation_request(topics: Mapping[str, TopicSpec], timeout_ms: int, *, validate_only: bool = False) -> Any:
+    """Return CreateTopics; with ``validate_only`` the broker only checks it."""
     topic, config = CreateTopicsRequest.CreatableTopic, CreateTopicsRequest.CreatableTopic.CreatableTopicConfig
     return CreateTopicsRequest(
         topics=[
@@ -468,5 +448,5 @@ def _creation(topics: Mapping[str, TopicSpec], timeout_ms: int) -> Any:
             for name, spec in topics.items()
         ],
         timeout_ms=timeout_ms,
-        validate_only=False,
+        validate_only=validate_only,
     )

@@ -10,28 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.coordinators import CoordinatorCache, is_moved
 from sparkrelay.client.exchanges import Pause, ask, refresh_metadata, results, run_exchange, run_exchanges
-from sparkrelay.client.group_requests import by_topic, offset_commit, offset_fetch
+from sparkrelay.client.group_requests import fetch_codes, fetched_offsets, offset_commit, offset_fetch
 from sparkrelay.client.messages import ListGroupsRequest, ListTransactionsRequest, OffsetDeleteRequest
-from sparkrelay.client.transaction_calls import GroupMember, offsets_by_request
+from sparkrelay.client.per_topic import each_partition, listed
+from sparkrelay.client.transaction_calls import NOT_A_MEMBER, offsets_by_request
 from sparkrelay.errors import AuthorizationException, BrokerResponseException, RebalanceInProgressException
-from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from sparkrelay.client.exchanges import Exchange
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
+    from sparkrelay.types import TopicPartition
 
-_NOBODY: Final = GroupMember()
-_BETWEEN_GENERATIONS: Final = frozenset(
-    {
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.FENCED_INSTANCE_ID,
-    }
-)
+_BETWEEN_GENERATIONS: Final = NOT_A_MEMBER | {ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 class ApplicationAdmin:
@@ -52,44 +46,33 @@ class ApplicationAdmin:
     def offsets(self) -> dict[TopicPartition, int]:
         """Return every committed offset of the group."""
         found = self._run("fetching all offsets", offset_fetch(self._group, None, stable=False), _fetch_codes)
-        (group,) = found.groups
-        return {
-            TopicPartition(topic.name, part.partition_index): part.committed_offset
-            for topic in group.topics
-            for part in topic.partitions
-            if part.committed_offset >= 0
-        }
+        return {partition: commit.offset for partition, commit in fetched_offsets(found.groups[0]).items()}
 
     def set_offsets(
         self,
         offsets: Mapping[TopicPartition, int],
         notes: Mapping[TopicPartition, str] | None = None,
         *,
-        member: GroupMember = _NOBODY,
+        member: GroupMetadata | None = None,
     ) -> None:
         """Commit offsets for the group.
 
         Args:
             offsets: by partition.
             notes: partition -> metadata to store with its offset.
-            member: the committing member; the default is accepted only from a group without members.
+            member: the committing member; None is accepted only from a group without members.
 
         Raises:
             BrokerResponseException: the group has members (UNKNOWN_MEMBER_ID).
             RebalanceInProgressException: ``member`` is not in the group's generation, or the group is rebalancing.
         """
-        said = notes or {}
         requests = [
-            offset_commit(
-                self._group, {at: (offset, -1, said.get(at, "")) for at, offset in some.items()}, member=member
-            )
-            for some in offsets_by_request(offsets, said)
+            offset_commit(self._group, some, member=member) for some in offsets_by_request(offsets, notes or {})
         ]
         refused: list[str] = []
 
         def codes(answer: Any) -> Iterable[int]:
-            for topic in answer.topics:
-                refused.extend(topic.name for part in topic.partitions if part.error_code)
+            refused.extend(at.topic for at, part in each_partition(answer.topics) if part.error_code)
             return _topic_codes(answer)
 
         try:
@@ -98,7 +81,7 @@ class ApplicationAdmin:
         except AuthorizationException as error:
             raise AuthorizationException(f"topic {refused[-1]!r}: {error}" if refused else str(error)) from error
         except BrokerResponseException as error:
-            if member is _NOBODY or error.code not in _BETWEEN_GENERATIONS:
+            if member is None or error.code not in _BETWEEN_GENERATIONS:
                 raise
             passing = RebalanceInProgressException(str(error))
             passing.retriable = True
@@ -112,11 +95,8 @@ class ApplicationAdmin:
         """
         if partitions:
             topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
-            topics = [
-                topic(name=name, partitions=[topic.OffsetDeleteRequestPartition(partition_index=p) for p in parts])
-                for name, parts in by_topic(partitions).items()
-            ]
-            request = OffsetDeleteRequest(group_id=self._group, topics=topics)
+            parts = ((name, topic.OffsetDeleteRequestPartition(partition_index=number)) for name, number in partitions)
+            request = OffsetDeleteRequest(group_id=self._group, topics=listed(topic, parts))
             self._run("deleting offsets", request, _delete_codes, needs="DELETE")
 
     def other_groups(self) -> frozenset[str]:
@@ -168,13 +148,11 @@ class ApplicationAdmin:
 def _fetch_codes(answer: Any) -> Iterable[int]:
     (group,) = answer.groups
     # An unknown group has no offsets; version 9 returns an error for it.
-    if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-        yield group.error_code
-        yield from (part.error_code for topic in group.topics for part in topic.partitions)
+    return () if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND else fetch_codes(group)
 
 
 def _topic_codes(answer: Any) -> Iterable[int]:
-    return (part.error_code for topic in answer.topics for part in topic.partitions)
+    return (part.error_code for _, part in each_partition(answer.topics))
 
 
 def _delete_codes(answer: Any) -> Iterable[int]:

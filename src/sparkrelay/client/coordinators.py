@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _MOVED = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
-_STARTING = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
 class CoordinatorKind(enum.IntEnum):
@@ -71,7 +70,7 @@ class CoordinatorCache:
                     f"finding the coordinator of {kind.name.lower()} {found.key}",
                     needs="READ" if kind is CoordinatorKind.GROUP else "WRITE",
                 )
-                if found.error_code not in _STARTING and not refused.retriable:
+                if not refused.retriable:
                     raise refused
             if refused is not None:
                 # A new cluster creates the coordinators' topic at the first request, which takes a moment.

@@ -51,8 +51,17 @@ def ask(
         backoff: the exchange's pauses, if it has any besides these.
     """
     backoff = backoff or client.config.retry_backoff()
+    return (yield from _answered(lambda: client.send(make(), node=node()), backoff))
+
+
+def refresh_metadata(client: KafkaClient, topics: Collection[str] | None) -> Exchange[None]:
+    """Request the metadata of brokers and topics until it is answered; None stands for all topics."""
+    yield from _answered(lambda: client.request_metadata(topics), client.config.retry_backoff())
+
+
+def _answered(send: Callable[[], Response], backoff: Backoff) -> Exchange[Any]:
     while True:
-        response = client.send(make(), node=node())
+        response = send()
         yield response
         error = response.error
         if error is None:
@@ -60,19 +69,6 @@ def ask(
         if not error.retriable:
             raise error
         yield Pause(backoff.next(), error)
-
-
-def refresh_metadata(client: KafkaClient, topics: Collection[str] | None) -> Exchange[None]:
-    """Request the metadata of brokers and topics until it is answered; None stands for all topics."""
-    backoff = client.config.retry_backoff()
-    while True:
-        response = client.request_metadata(topics)
-        yield response
-        if response.error is None:
-            return
-        if not response.error.retriable:
-            raise response.error
-        yield Pause(backoff.next(), response.error)
 
 
 @dataclass(slots=True)

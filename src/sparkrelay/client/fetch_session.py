@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import FetchRequest
+from sparkrelay.client.per_topic import grouped
 
 if TYPE_CHECKING:
     import uuid
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-#: The first version of Fetch with sessions.
+#: The first versions of Fetch with read_committed, and with sessions.
+READ_COMMITTED_SINCE: Final = 4
 SESSIONS_SINCE: Final = 7
-
 _LAST_VERSION_WITH_NAMES: Final = 12
 _NO_SESSION: Final = 0
 _FIRST_EPOCH: Final = 0
@@ -129,19 +130,19 @@ def fetch_request(
     ``min_version`` is the oldest acceptable version; ``rack`` is ``client.rack``.
     """
     make = FetchRequest.FetchTopic
-    topics: dict[tuple[str, uuid.UUID | None], list[Any]] = {}
-    for partition, asked in change.asked.items():
-        topics.setdefault((partition.topic, asked.topic_id), []).append(
+    topics = grouped(
+        (
+            (partition.topic, asked.topic_id),
             make.FetchPartition(
                 partition=partition.partition,
                 current_leader_epoch=asked.leader_epoch,
                 fetch_offset=asked.offset,
                 partition_max_bytes=asked.max_bytes,
-            )
+            ),
         )
-    forgotten: dict[tuple[str, uuid.UUID | None], list[int]] = {}
-    for partition, asked in change.forgotten.items():
-        forgotten.setdefault((partition.topic, asked.topic_id), []).append(partition.partition)
+        for partition, asked in change.asked.items()
+    )
+    forgotten = grouped(((at.topic, asked.topic_id), at.partition) for at, asked in change.forgotten.items())
     versions = {"min_version": min_version}
     if by_name:
         versions["max_version"] = _LAST_VERSION_WITH_NAMES

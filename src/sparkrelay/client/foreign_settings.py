@@ -41,7 +41,7 @@ _TUNING: Final = Foreign("it tunes the inner workings of another client; there i
 _OLD: Final = Foreign("brokers say which versions they know (ApiVersions); Kafka 2.1 is the oldest understood", None)
 
 
-def _each(foreign: Foreign, prefix: str, names: str) -> dict[str, Foreign]:
+def each(foreign: Foreign, prefix: str, names: str) -> dict[str, Foreign]:
     """Return an entry for each name after a common prefix."""
     return dict.fromkeys((prefix + name for name in names.split()), foreign)
 
@@ -55,8 +55,8 @@ FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
         "ssl.keystore.location": _JKS,
         "ssl.keystore.password": _JKS,
         "ssl.keystore.type": Foreign(_JKS.note, ("pem",)),
-        **_each(_JVM, "ssl.", "keymanager.algorithm trustmanager.algorithm secure.random.implementation"),
-        **_each(_JVM, "ssl.", "engine.factory.class provider"),
+        **each(_JVM, "ssl.", "keymanager.algorithm trustmanager.algorithm secure.random.implementation"),
+        **each(_JVM, "ssl.", "engine.factory.class provider"),
         "security.providers": _JVM,
         "ssl.protocol": Foreign(_OPENSSL.note, ("tlsv1.3", "tlsv1.2", "tls")),
         "ssl.enabled.protocols": Foreign(
@@ -77,21 +77,21 @@ FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
         "https.ca.pem": Foreign("write it to a file and name that in https.ca.location"),
         # SASL
         "sasl.jaas.config": _JAAS,
-        **_each(_HANDLER, "sasl.", "client.callback.handler.class login.callback.handler.class login.class"),
-        **_each(_KINIT, "sasl.kerberos.", "kinit.cmd min.time.before.relogin ticket.renew.jitter"),
-        **_each(_KINIT, "sasl.kerberos.", "ticket.renew.window.factor principal"),
+        **each(_HANDLER, "sasl.", "client.callback.handler.class login.callback.handler.class login.class"),
+        **each(_KINIT, "sasl.kerberos.", "kinit.cmd min.time.before.relogin ticket.renew.jitter"),
+        **each(_KINIT, "sasl.kerberos.", "ticket.renew.window.factor principal"),
         "sasl.kerberos.keytab": Foreign("run kinit -k -t KEYTAB before, or set KRB5_CLIENT_KTNAME"),
-        **_each(_LOGIN, "sasl.login.", "connect.timeout.ms read.timeout.ms refresh.buffer.seconds"),
-        **_each(_LOGIN, "sasl.login.refresh.", "min.period.seconds window.factor window.jitter"),
-        **_each(_LOGIN, "sasl.login.retry.backoff.", "max.ms ms"),
-        **_each(_BROKERS, "sasl.oauthbearer.", "clock.skew.seconds expected.audience expected.issuer"),
-        **_each(_BROKERS, "sasl.oauthbearer.jwks.endpoint.", "refresh.ms retry.backoff.max.ms retry.backoff.ms url"),
-        **_each(_BROKERS, "sasl.oauthbearer.", "scope.claim.name sub.claim.name"),
+        **each(_LOGIN, "sasl.login.", "connect.timeout.ms read.timeout.ms refresh.buffer.seconds"),
+        **each(_LOGIN, "sasl.login.refresh.", "min.period.seconds window.factor window.jitter"),
+        **each(_LOGIN, "sasl.login.retry.backoff.", "max.ms ms"),
+        **each(_BROKERS, "sasl.oauthbearer.", "clock.skew.seconds expected.audience expected.issuer"),
+        **each(_BROKERS, "sasl.oauthbearer.jwks.endpoint.", "refresh.ms retry.backoff.max.ms retry.backoff.ms url"),
+        **each(_BROKERS, "sasl.oauthbearer.", "scope.claim.name sub.claim.name"),
         "sasl.oauthbearer.header.urlencode": Foreign("client id and secret go out as they are", ("false",)),
-        **_each(_HANDLER, "sasl.oauthbearer.jwt.", "retriever.class validator.class"),
+        **each(_HANDLER, "sasl.oauthbearer.jwt.", "retriever.class validator.class"),
         "sasl.oauthbearer.grant.type": Foreign(_ASSERTION.note, ("client_credentials",)),
         "sasl.oauthbearer.metadata.authentication.type": Foreign(_ASSERTION.note, ("none",)),
-        **_each(
+        **each(
             _ASSERTION,
             "sasl.oauthbearer.assertion.",
             "algorithm claim.aud claim.exp.seconds claim.iss claim.jti.include claim.nbf.seconds claim.sub file "
@@ -123,15 +123,15 @@ FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
             "reading never creates a topic: create it beforehand; a topic that is not there yet is waited for",
             ("false",),
         ),
-        **_each(_TUNING, "", "max.in.flight.requests.per.connection max.in.flight message.copy.max.bytes"),
-        **_each(_TUNING, "topic.metadata.", "refresh.fast.interval.ms refresh.fast.cnt propagation.max.ms"),
-        **_each(_TUNING, "", "socket.blocking.max.ms socket.max.fails broker.address.ttl reconnect.backoff.jitter.ms"),
-        **_each(_TUNING, "", "enable.random.seed internal.termination.signal builtin.features"),
-        **_each(_OLD, "api.version.", "request request.timeout.ms fallback.ms"),
+        **each(_TUNING, "", "max.in.flight.requests.per.connection max.in.flight message.copy.max.bytes"),
+        **each(_TUNING, "topic.metadata.", "refresh.fast.interval.ms refresh.fast.cnt propagation.max.ms"),
+        **each(_TUNING, "", "socket.blocking.max.ms socket.max.fails broker.address.ttl reconnect.backoff.jitter.ms"),
+        **each(_TUNING, "", "enable.random.seed internal.termination.signal builtin.features"),
+        **each(_OLD, "api.version.", "request request.timeout.ms fallback.ms"),
         "broker.version.fallback": _OLD,
         # Callbacks, logs, metrics
-        **_each(_CALLBACK, "", "error_cb throttle_cb background_event_cb socket_cb connect_cb closesocket_cb open_cb"),
-        **_each(_CALLBACK, "", "resolve_cb opaque"),
+        **each(_CALLBACK, "", "error_cb throttle_cb background_event_cb socket_cb connect_cb closesocket_cb open_cb"),
+        **each(_CALLBACK, "", "resolve_cb opaque"),
         "enabled_events": Foreign(_CALLBACK.note, ("0",)),
         "stats_cb": _METRICS,
         "statistics.interval.ms": Foreign(_METRICS.note, ("0",)),
@@ -144,7 +144,7 @@ FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
         "debug": _LOG,
         "log_cb": Foreign(_LOG.note),
         "logger": Foreign(_LOG.note),
-        **_each(_LOG, "", "log_level log.queue log.thread.name log.connection.close"),
+        **each(_LOG, "", "log_level log.queue log.thread.name log.connection.close"),
         "config.providers": Foreign("values are taken as they are: resolve them before", ("", "[]")),
         "plugin.library.paths": Foreign("there are no plug-ins", ("",)),
         "interceptors": Foreign("there are no interceptors: work on the table that poll() returns"),

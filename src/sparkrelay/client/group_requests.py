@@ -7,13 +7,15 @@ any id is unknown, all topics go by name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.messages import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
+from sparkrelay.client.per_topic import each_partition, grouped
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from sparkrelay.types import TopicPartition
 
@@ -25,28 +27,36 @@ _MANY_GROUPS: Final = 8
 _STATIC_MEMBERS: Final = 7
 
 
-class Member(Protocol):
-    """A member's place in its group."""
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """A member's identity in its group, as offset commits name it.
 
-    @property
-    def generation(self) -> int:
-        """Generation of a classic group, or the member's epoch."""
+    Attributes:
+        group_id: the group.
+        generation: number of the rebalance, or the member's epoch; -1 outside of a group.
+        member_id: name assigned by the broker; empty outside of a group.
+        group_instance_id: static name (KIP-345), or None.
+    """
 
-    @property
-    def member_id(self) -> str:
-        """The name given by the broker."""
-
-    @property
-    def group_instance_id(self) -> str | None:
-        """The static name (KIP-345)."""
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return partition numbers by topic, in the order given."""
-    topics: dict[str, list[int]] = {}
-    for partition in partitions:
-        topics.setdefault(partition.topic, []).append(partition.partition)
-    return topics
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A committed offset.
+
+    Attributes:
+        offset: of the next record to be read.
+        metadata: any text; the group's members see it with ``committed(..., with_metadata=True)``.
+        leader_epoch: of the record before it, -1 if unknown (KIP-320).
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
 
 
 def find_coordinators(keys: Iterable[str], key_type: int = 0) -> Any:
@@ -59,7 +69,7 @@ def offset_fetch(
     partitions: Collection[TopicPartition] | None,
     *,
     stable: bool,
-    member: Member | None = None,
+    member: GroupMetadata | None = None,
     ids: Mapping[str, uuid.UUID] | None = None,
 ) -> Any:
     """Return OffsetFetch.
@@ -72,7 +82,7 @@ def offset_fetch(
         ids: topic ids, as far as known.
     """
     known, make = ids or {}, OffsetFetchRequest.OffsetFetchRequestGroup
-    topics = by_topic(sorted(partitions or ()))
+    topics = grouped(sorted(partitions or ()))
     asked = [
         make.OffsetFetchRequestTopics(name=name, topic_id=known.get(name), partition_indexes=parts)
         for name, parts in topics.items()
@@ -92,32 +102,46 @@ def offset_fetch(
     )
 
 
+def fetch_codes(group: Any) -> Iterator[int]:
+    """Yield all error codes in a group's answer to OffsetFetch, 0 for none."""
+    yield group.error_code
+    yield from (part.error_code for _, part in each_partition(group.topics))
+
+
+def fetched_offsets(
+    group: Any, names: Mapping[uuid.UUID, str] | None = None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offsets in a group's answer to OffsetFetch, without partitions that have none.
+
+    ``names`` are the topics' by their ids, if the request had ids.
+    """
+    return {
+        partition: OffsetAndMetadata(part.committed_offset, part.metadata or "", part.committed_leader_epoch)
+        for partition, part in each_partition(group.topics, names)
+        if part.committed_offset >= 0
+    }
+
+
 def offset_commit(
     group: str,
-    offsets: Mapping[TopicPartition, tuple[int, int, str]],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
     *,
-    member: Member | None = None,
+    member: GroupMetadata | None = None,
     ids: Mapping[TopicPartition, uuid.UUID] | None = None,
 ) -> Any:
     """Return OffsetCommit.
 
     Args:
         group: its id.
-        offsets: offset, leader epoch (-1: unknown) and metadata of each partition.
+        offsets: by partition.
         member: the committing member; None is accepted by a group without members only.
         ids: ids of the topics in which the offsets were found, as far as known.
     """
     known, make = ids or {}, OffsetCommitRequest.OffsetCommitRequestTopic
-    topics: dict[tuple[str, uuid.UUID | None], list[Any]] = {}
-    for partition, (offset, epoch, text) in offsets.items():
-        topics.setdefault((partition.topic, known.get(partition)), []).append(
-            make.OffsetCommitRequestPartition(
-                partition_index=partition.partition,
-                committed_offset=offset,
-                committed_leader_epoch=epoch,
-                committed_metadata=text,
-            )
-        )
+    topics = grouped(
+        ((partition.topic, known.get(partition)), commit_part(make.OffsetCommitRequestPartition, partition, commit))
+        for partition, commit in offsets.items()
+    )
     return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=-1 if member is None else member.generation,
@@ -126,6 +150,16 @@ def offset_commit(
         topics=[make(name=name, topic_id=topic_id, partitions=parts) for (name, topic_id), parts in topics.items()],
         min_version=_STATIC_MEMBERS,
         **_bound(topic_id for _, topic_id in topics),
+    )
+
+
+def commit_part(make: Any, partition: TopicPartition, commit: OffsetAndMetadata) -> Any:
+    """Return the part of a commit, in a transaction or not, about one partition."""
+    return make(
+        partition_index=partition.partition,
+        committed_offset=commit.offset,
+        committed_leader_epoch=commit.leader_epoch,
+        committed_metadata=commit.metadata,
     )
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.config import ClientConfig
 
-__all__ = ["KafkaClient", "Response"]
+__all__ = ["KafkaClient", "Response", "metadata_request"]
 
 _log = logging.getLogger(__name__)
 
@@ -241,13 +241,7 @@ class KafkaClient:
             topics: names, which are never created by this (none: brokers only); None for all topics.
         """
         names = None if topics is None else tuple(dict.fromkeys(topics))
-        request = MetadataRequest(
-            topics=None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names],
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-        response = self.send(request, lane=_METADATA_LANE)
+        response = self.send(metadata_request(names), lane=_METADATA_LANE)
         response.add_done_callback(lambda done: self._take_metadata(done, names))
         return response
 
@@ -451,3 +445,13 @@ class KafkaClient:
 
     def _finish_soon(self, response: Response, error: KafkaException) -> None:
         self._net.call_soon(lambda: self._finish(response, None, error))
+
+
+def metadata_request(topics: Iterable[str] | None, *, with_operations: bool = False) -> Any:
+    """Return Metadata for topics (None: all), perhaps with the operations that this user may do with each."""
+    return MetadataRequest(
+        topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=with_operations,
+    )

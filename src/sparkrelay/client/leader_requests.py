@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, is_retriable
 from sparkrelay.client.exchanges import Pause, run_exchange
 from sparkrelay.client.messages import DeleteRecordsRequest, ListOffsetsRequest
+from sparkrelay.client.per_topic import each_partition, listed
 from sparkrelay.errors import KafkaException, TimeoutException, UnknownTopicException
-from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.client.metadata import Metadata
+    from sparkrelay.types import TopicPartition
+
+#: Instead of a timestamp: the end of the log (read_committed: the last stable offset).
+LATEST: Final = -1
+#: Instead of a timestamp: the first offset of the log.
+EARLIEST: Final = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,86 +33,54 @@ class LeaderCall:
     Attributes:
         operation: the ACL operation that it takes.
         result: field of an answer's partition that has the number.
+        request: returns the request to one leader, with the milliseconds that it may take there.
+        describe: returns what is being done, for messages.
     """
 
-    operation: ClassVar[str]
-    result: ClassVar[str]
+    operation: str
+    result: str
+    request: Callable[[Mapping[TopicPartition, int], int], Any]
+    describe: Callable[[TopicPartition, int], str]
 
-    def request(self, topics: Mapping[str, Mapping[int, int]], timeout_ms: int) -> Any:
-        """Return the request to one leader."""
-        raise NotImplementedError
-
-    def answers(self, message: Any) -> Iterable[tuple[TopicPartition, int, int]]:
+    def answers(self, message: Any) -> Iterator[tuple[TopicPartition, int, int]]:
         """Yield (partition, error code, result)."""
-        for topic in message.topics:
-            for part in topic.partitions:
-                yield TopicPartition(topic.name, part.partition_index), part.error_code, getattr(part, self.result)
-
-    def describe(self, tp: TopicPartition, value: int) -> str:
-        """Return what is being done, for messages."""
-        raise NotImplementedError
+        for partition, part in each_partition(message.topics):
+            yield partition, part.error_code, getattr(part, self.result)
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsetsCall(LeaderCall):
-    """Lists offsets by timestamp or position."""
+def list_offsets_call(*, read_committed: bool) -> LeaderCall:
+    """List offsets by timestamp, ``EARLIEST`` or ``LATEST``."""
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    part = functools.partial(topic.ListOffsetsPartition, current_leader_epoch=-1)
+    names = {LATEST: "its end", EARLIEST: "its start"}
 
-    operation: ClassVar[str] = "DESCRIBE"
-    result: ClassVar[str] = "offset"
-
-    read_committed: bool
-
-    def request(self, topics: Mapping[str, Mapping[int, int]], timeout_ms: int) -> Any:
-        """Return the request to one leader."""
-        topic = ListOffsetsRequest.ListOffsetsTopic
+    def request(times: Mapping[TopicPartition, int], timeout_ms: int) -> Any:
+        parts = ((tp.topic, part(partition_index=tp.partition, timestamp=time)) for tp, time in times.items())
         return ListOffsetsRequest(
             replica_id=-1,
-            isolation_level=1 if self.read_committed else 0,
-            topics=[
-                topic(
-                    name=name,
-                    partitions=[
-                        topic.ListOffsetsPartition(partition_index=p, current_leader_epoch=-1, timestamp=value)
-                        for p, value in partitions.items()
-                    ],
-                )
-                for name, partitions in topics.items()
-            ],
+            isolation_level=1 if read_committed else 0,
+            topics=listed(topic, parts),
             timeout_ms=timeout_ms,
             min_version=2,
         )
 
-    def describe(self, tp: TopicPartition, value: int) -> str:
-        """Return what is being done, for messages."""
-        return f"listing the offset of {tp} at {({-1: 'its end', -2: 'its start'}).get(value, value)}"
+    return LeaderCall(
+        "DESCRIBE", "offset", request, lambda tp, time: f"listing the offset of {tp} at {names.get(time, time)}"
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRecordsCall(LeaderCall):
-    """Deletes all records before an offset; the result is the new log start offset."""
+def delete_records_call() -> LeaderCall:
+    """Delete all records before an offset; the result is the new log start offset."""
+    topic = DeleteRecordsRequest.DeleteRecordsTopic
+    part = topic.DeleteRecordsPartition
 
-    operation: ClassVar[str] = "DELETE"
-    result: ClassVar[str] = "low_watermark"
+    def request(before: Mapping[TopicPartition, int], timeout_ms: int) -> Any:
+        parts = ((tp.topic, part(partition_index=tp.partition, offset=offset)) for tp, offset in before.items())
+        return DeleteRecordsRequest(topics=listed(topic, parts), timeout_ms=timeout_ms)
 
-    def request(self, topics: Mapping[str, Mapping[int, int]], timeout_ms: int) -> Any:
-        """Return the request to one leader."""
-        topic = DeleteRecordsRequest.DeleteRecordsTopic
-        return DeleteRecordsRequest(
-            topics=[
-                topic(
-                    name=name,
-                    partitions=[
-                        topic.DeleteRecordsPartition(partition_index=p, offset=value) for p, value in partitions.items()
-                    ],
-                )
-                for name, partitions in topics.items()
-            ],
-            timeout_ms=timeout_ms,
-        )
-
-    def describe(self, tp: TopicPartition, value: int) -> str:
-        """Return what is being done, for messages."""
-        return f"deleting the records of {tp} before {value}"
+    return LeaderCall(
+        "DELETE", "low_watermark", request, lambda tp, offset: f"deleting the records of {tp} before {offset}"
+    )
 
 
 def per_leader(
@@ -148,23 +123,15 @@ def _exchange(
     #: Whether a broker has answered this call: metadata from before may be outdated.
     answered = False
     while left := [tp for tp in values if tp not in results]:
-        by_leader: dict[int, dict[str, dict[int, int]]] = {}
         error: KafkaException | None = None
-        leaderless: list[TopicPartition] = []
-        stale = False
+        by_leader, leaderless = client.metadata.by_leader({tp: values[tp] for tp in left})
+        stale = bool(leaderless)
         missing.clear()
-        for tp in left:
-            leader = client.metadata.leader(tp)
-            if leader is None:
-                leaderless.append(tp)
-                stale = True
-                if answered:
-                    _require_permission(client.metadata, tp, call.describe(tp, values[tp]))
-                    if _is_absent(client.metadata, tp):
-                        missing.append(tp)
-            else:
-                by_leader.setdefault(leader, {}).setdefault(tp.topic, {})[tp.partition] = values[tp]
-        responses = [client.send(call.request(topics, timeout_ms), node=leader) for leader, topics in by_leader.items()]
+        for tp in leaderless if answered else ():
+            _require_permission(client.metadata, tp, call.describe(tp, values[tp]))
+            if _is_absent(client.metadata, tp):
+                missing.append(tp)
+        responses = [client.send(call.request(asked, timeout_ms), node=leader) for leader, asked in by_leader.items()]
         for response in responses:
             yield response
         for response in responses:

@@ -20,21 +20,13 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest as FetchRequest,
     HeartbeatRequest as HeartbeatRequest,
-    HeartbeatResponse as HeartbeatResponse,
     JoinGroupRequest as JoinGroupRequest,
-    JoinGroupResponse as JoinGroupResponse,
     LeaveGroupRequest as LeaveGroupRequest,
-    LeaveGroupResponse as LeaveGroupResponse,
     ListOffsetsRequest as ListOffsetsRequest,
-    ListOffsetsResponse as ListOffsetsResponse,
     OffsetCommitRequest as OffsetCommitRequest,
-    OffsetCommitResponse as OffsetCommitResponse,
     OffsetFetchRequest as OffsetFetchRequest,
-    OffsetFetchResponse as OffsetFetchResponse,
     OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse as OffsetForLeaderEpochResponse,
     SyncGroupRequest as SyncGroupRequest,
-    SyncGroupResponse as SyncGroupResponse,
 )
 from kafka.protocol.consumer.metadata import (
     ConsumerProtocolAssignment as ConsumerProtocolAssignment,
@@ -42,11 +34,8 @@ from kafka.protocol.consumer.metadata import (
 )
 from kafka.protocol.metadata import (
     ApiVersionsRequest as ApiVersionsRequest,
-    ApiVersionsResponse as ApiVersionsResponse,
     FindCoordinatorRequest as FindCoordinatorRequest,
-    FindCoordinatorResponse as FindCoordinatorResponse,
     MetadataRequest as MetadataRequest,
-    MetadataResponse as MetadataResponse,
 )
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest as AddOffsetsToTxnRequest,

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Iterable, Mapping
 
     from sparkrelay.types import TopicPartition
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,19 @@ class Metadata:
         """Return the broker that leads a partition, None if unknown or leaderless."""
         info = self.partition(tp)
         return None if info is None else info.leader
+
+    def by_leader(
+        self, values: Mapping[TopicPartition, V]
+    ) -> tuple[dict[int, dict[TopicPartition, V]], list[TopicPartition]]:
+        """Return the values of each leader's partitions, and the partitions without a known leader."""
+        led: dict[int, dict[TopicPartition, V]] = {}
+        leaderless = []
+        for partition, value in values.items():
+            if (leader := self.leader(partition)) is None:
+                leaderless.append(partition)
+            else:
+                led.setdefault(leader, {})[partition] = value
+        return led, leaderless
 
     def leader_epoch(self, tp: TopicPartition) -> int:
         """Return the partition's leader epoch, -1 if unknown."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.client.admin import LATEST
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.leader_requests import ListOffsetsCall
+from sparkrelay.client.leader_requests import LATEST, list_offsets_call
 from sparkrelay.errors import TimeoutException
+from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ class NewPartitions:
     def __init__(self, client: KafkaClient, *, further_timeout: float = 0.5) -> None:
         self._client = client
         self._further_timeout = further_timeout
-        self._call = ListOffsetsCall(read_committed=False)
+        self._call = list_offsets_call(read_committed=False)
         #: The last request to each broker.
         self._asked: dict[int, Response] = {}
         #: The last question, and the brokers that were asked.
@@ -95,8 +95,8 @@ class NewPartitions:
 
     def _send(self, node: int) -> None:
         # Only whether the broker knows the partition matters.
-        topics = {topic: {count: LATEST} for topic, count in self._counts.items()}
-        request = self._call.request(topics, int(self._client.config.request_timeout_ms))
+        beyond = {TopicPartition(topic, count): LATEST for topic, count in self._counts.items()}
+        request = self._call.request(beyond, int(self._client.config.request_timeout_ms))
         self._asked[node] = self._client.send(request, node=node)
 
 

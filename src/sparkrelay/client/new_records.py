@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.fetch_session import SESSIONS_SINCE, Asked, FetchSession, fetch_request
-from sparkrelay.types import TopicPartition
+from sparkrelay.client.per_topic import each_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sparkrelay.client.kafka_client import KafkaClient, Response
+    from sparkrelay.types import TopicPartition
 
 #: A connection of its own, because a broker that holds a request back answers nothing else on its connection.
 _LANE: Final = "new-records"
@@ -117,13 +118,10 @@ class NewRecords:
         changed = {p: offset for p, offset in positions.items() if not same or before[p] != offset}
         if same and not changed:
             return
-        leaders: dict[int, dict[TopicPartition, Asked]] = {}
-        led = self._led or not same
-        for partition, offset in changed.items():
-            if (node := metadata.leader(partition)) is None:
-                led = False
-            else:
-                leaders.setdefault(node, {})[partition] = Asked(offset, _UNKNOWN_EPOCH, _A_BYTE, None)
+        leaders, leaderless = metadata.by_leader(
+            {partition: Asked(offset, _UNKNOWN_EPOCH, _A_BYTE, None) for partition, offset in changed.items()}
+        )
+        led = (self._led or not same) and not leaderless
         for node in leaders.keys() | self._watches.keys():
             watch = self._watches.setdefault(node, _Watch())
             if not same or node in leaders:
@@ -158,10 +156,8 @@ def _answer(watch: _Watch, positions: Mapping[TopicPartition, int]) -> News:
         return News(trouble=True)
     ends: dict[TopicPartition, int] = {}
     trouble = False
-    for topic in message.responses:
-        for part in topic.partitions:
-            partition = TopicPartition(topic.topic, part.partition_index)
-            trouble = trouble or bool(part.error_code)
-            if part.last_stable_offset > positions.get(partition, part.last_stable_offset):
-                ends[partition] = part.last_stable_offset
+    for partition, part in each_partition(message.responses, field="topic"):
+        trouble = trouble or bool(part.error_code)
+        if part.last_stable_offset > positions.get(partition, part.last_stable_offset):
+            ends[partition] = part.last_stable_offset
     return News(ends, trouble=trouble)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, fenced_reason, is_retriable
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
 from sparkrelay.client.exchanges import Pause
-from sparkrelay.client.group_requests import by_topic
+from sparkrelay.client.group_requests import OffsetAndMetadata, commit_part
 from sparkrelay.client.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -20,12 +20,14 @@ from sparkrelay.client.messages import (
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
 )
+from sparkrelay.client.per_topic import each_partition, listed
 from sparkrelay.errors import CommitFailedException, ProducerFencedException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from sparkrelay.client.exchanges import Exchange
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.types import TopicPartition
 
@@ -40,8 +42,8 @@ _NEEDS: Final[dict[int, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "WRITE",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "READ",
 }
-_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-_NOT_A_MEMBER: Final = frozenset(
+#: The group has another generation, or another member with the same name.
+NOT_A_MEMBER: Final = frozenset(
     {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 )
 
@@ -68,15 +70,6 @@ class ProducerIdentity:
     def joins_by_request(self) -> bool:
         """Whether partitions and groups must be added to the transaction before they are written to."""
         return self.version < _IMPLICIT
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """The member that commits offsets; the default is nobody, which classic groups without members accept."""
-
-    generation: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
 
 
 #: Approximate size of an offset besides its topic's name and its metadata, and the maximum size of a request. Kafka's
@@ -137,16 +130,9 @@ class TransactionCalls:
         self, identity: ProducerIdentity, partitions: Collection[TopicPartition], lane: str
     ) -> Exchange[None]:
         """Add partitions to the transaction; it may contain some of them."""
-        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         yield from self._until_done(
             identity.transactional_id,
-            lambda: AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=identity.transactional_id,
-                v3_and_below_producer_id=identity.producer_id,
-                v3_and_below_producer_epoch=identity.epoch,
-                v3_and_below_topics=[topic(name=n, partitions=numbers) for n, numbers in by_topic(partitions).items()],
-                max_version=3,  # newer ones are for brokers
-            ),
+            lambda: add_partitions_request(identity, partitions),
             lane,
             f"adding partitions to the transaction of {identity.transactional_id} (epoch {identity.epoch})",
             codes=lambda answer: (
@@ -175,56 +161,46 @@ class TransactionCalls:
         self,
         identity: ProducerIdentity,
         offsets: Mapping[TopicPartition, int],
-        group_id: str,
+        group: GroupMetadata,
         *,
-        member: GroupMember,
         notes: Mapping[TopicPartition, str],
         lane: str,
     ) -> Exchange[None]:
         """Add offsets, with their ``notes`` as metadata, to the transaction.
 
+        A ``group`` without a member id is nobody's, which classic groups without members accept.
+
         Raises:
-            CommitFailedException: ``member`` is no longer in the group; abort the transaction.
+            CommitFailedException: the member is no longer in the group; abort the transaction.
         """
-        what = f"committing offsets of group {group_id} in the transaction of {identity.transactional_id}"
+        what = f"committing offsets of group {group.group_id} in the transaction of {identity.transactional_id}"
 
         def codes(answer: Any) -> Iterator[tuple[int, str]]:
-            for topic in answer.topics:
-                for part in topic.partitions:
-                    yield part.error_code, f", {topic.name}-{part.partition_index}"
+            for partition, part in each_partition(answer.topics):
+                yield part.error_code, f", {partition}"
 
         topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         # 3 introduced the membership; since 5 it adds the group to the transaction.
         bounds = {"min_version": 3, "max_version": 4} if identity.joins_by_request else {"min_version": 5}
 
-        def request(some: Mapping[TopicPartition, int]) -> object:
-            topics: dict[str, list[object]] = {}
-            for tp, offset in some.items():
-                topics.setdefault(tp.topic, []).append(
-                    topic.TxnOffsetCommitRequestPartition(
-                        partition_index=tp.partition,
-                        committed_offset=offset,
-                        committed_leader_epoch=-1,
-                        committed_metadata=notes.get(tp, ""),
-                    )
-                )
+        def request(some: Mapping[TopicPartition, OffsetAndMetadata]) -> object:
+            make = topic.TxnOffsetCommitRequestPartition
+            parts = ((tp.topic, commit_part(make, tp, commit)) for tp, commit in some.items())
             return TxnOffsetCommitRequest(
                 transactional_id=identity.transactional_id,
-                group_id=group_id,
+                group_id=group.group_id,
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
-                generation_id=member.generation,
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                topics=[topic(name=name, partitions=parts) for name, parts in topics.items()],
+                generation_id=group.generation,
+                member_id=group.member_id,
+                group_instance_id=group.group_instance_id,
+                topics=listed(topic, parts),
                 **bounds,
             )
 
         for some in offsets_by_request(offsets, notes):
             make = functools.partial(request, some)
-            yield from self._until_done(
-                identity.transactional_id, make, lane, what, codes=codes, group=(group_id, member)
-            )
+            yield from self._until_done(identity.transactional_id, make, lane, what, codes=codes, group=group)
 
     def end(self, identity: ProducerIdentity, lane: str, *, committed: bool) -> Exchange[ProducerIdentity]:
         """Commit or abort; return the next transaction's identity, as far as the broker renews it.
@@ -234,19 +210,8 @@ class TransactionCalls:
         """
         verb = "committing" if committed else "aborting"
         what = f"{verb} the transaction of {identity.transactional_id} (epoch {identity.epoch})"
-        key = identity.transactional_id
-        bounds = {"max_version": 4} if identity.joins_by_request else {"min_version": 5}
         answer = yield from self._until_done(
-            key,
-            lambda: EndTxnRequest(
-                transactional_id=key,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                committed=committed,
-                **bounds,
-            ),
-            lane,
-            what,
+            identity.transactional_id, lambda: end_request(identity, committed=committed), lane, what
         )
         if identity.joins_by_request:
             return identity
@@ -260,7 +225,7 @@ class TransactionCalls:
         what: str,
         *,
         codes: Callable[[Any], Iterable[tuple[int, str]]] = lambda answer: ((answer.error_code, ""),),
-        group: tuple[str, GroupMember] | None = None,
+        group: GroupMetadata | None = None,
     ) -> Exchange[Any]:
         """Send a request to a coordinator, made anew for each attempt, until it is answered without an error.
 
@@ -270,14 +235,14 @@ class TransactionCalls:
             lane: which connection.
             what: names the exchange in errors.
             codes: returns the error codes of an answer, and their subjects to append to ``what``.
-            group: the group whose coordinator to ask, and its member; None for the transaction's coordinator.
+            group: whose coordinator to ask, as which member; None for the transaction's coordinator.
 
         Raises:
             CommitFailedException: the member is no longer in the group.
         """
-        kind, key = (
-            (CoordinatorKind.TRANSACTION, transactional_id) if group is None else (CoordinatorKind.GROUP, group[0])
-        )
+        kind, key = CoordinatorKind.TRANSACTION, transactional_id
+        if group is not None:
+            kind, key = CoordinatorKind.GROUP, group.group_id
         backoff = self._client.config.retry_backoff()
         while True:
             answer = yield from self._coordinators.ask(kind, key, make(), lane=lane, backoff=backoff)
@@ -288,13 +253,13 @@ class TransactionCalls:
             code, subject = min(
                 refused, key=lambda one: (one[0] == ErrorCode.OPERATION_NOT_ATTEMPTED, is_retriable(one[0]))
             )
-            if group is not None and code in _NOT_A_MEMBER:
+            if group is not None and code in NOT_A_MEMBER:
                 raise CommitFailedException(
-                    f"{what}: group generation {group[1].generation} of member {group[1].member_id!r} has ended "
+                    f"{what}: group generation {group.generation} of member {group.member_id!r} has ended "
                     f"({ErrorCode(code).name}); abort the transaction"
                 )
             error = broker_error(code, f"{what}{subject}", needs=_NEEDS.get(code, ""))
-            if code in _FENCED:
+            if isinstance(error, ProducerFencedException):
                 raise ProducerFencedException(f"{error}: {fenced_reason(transactional_id)}")
             if is_moved(code):
                 self._coordinators.forget(kind, key)
@@ -305,18 +270,42 @@ class TransactionCalls:
             yield Pause(backoff.next(first=first, longest=longest), error)
 
 
+def add_partitions_request(identity: ProducerIdentity, partitions: Collection[TopicPartition]) -> Any:
+    """Return AddPartitionsToTxn for one transaction."""
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=identity.transactional_id,
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.epoch,
+        v3_and_below_topics=listed(AddPartitionsToTxnRequest.AddPartitionsToTxnTopic, partitions),
+        max_version=3,  # newer ones are for brokers
+    )
+
+
+def end_request(identity: ProducerIdentity, *, committed: bool) -> Any:
+    """Return EndTxn: commit or abort."""
+    bounds = {"max_version": 4} if identity.joins_by_request else {"min_version": 5}
+    return EndTxnRequest(
+        transactional_id=identity.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        committed=committed,
+        **bounds,
+    )
+
+
 def offsets_by_request(
     offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str]
-) -> Iterator[Mapping[TopicPartition, int]]:
-    """Split offsets into requests: a broker writes the offsets of one request as one batch."""
-    some: dict[TopicPartition, int] = {}
+) -> Iterator[Mapping[TopicPartition, OffsetAndMetadata]]:
+    """Split offsets, with ``notes`` as metadata, into requests: a broker writes those of one request as one batch."""
+    some: dict[TopicPartition, OffsetAndMetadata] = {}
     size = 0
     for partition, offset in offsets.items():
-        takes = _OFFSET_BYTES + len(partition.topic) + len(notes.get(partition, ""))
+        commit = OffsetAndMetadata(offset, notes.get(partition, ""))
+        takes = _OFFSET_BYTES + len(partition.topic) + len(commit.metadata)
         if some and size + takes > _REQUEST_BYTES:
             yield some
             some, size = {}, 0
-        some[partition] = offset
+        some[partition] = commit
         size += takes
     if some:
         yield some

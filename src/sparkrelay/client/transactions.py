@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sparkrelay.client.exchanges import results, run_exchange, run_exchanges
 from sparkrelay.client.features import TRANSACTION_VERSION, finalized_features
-from sparkrelay.client.transaction_calls import GroupMember, ProducerIdentity, TransactionCalls
+from sparkrelay.client.group_requests import GroupMetadata
+from sparkrelay.client.transaction_calls import ProducerIdentity, TransactionCalls
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from sparkrelay.errors import SparkRelayError
     from sparkrelay.types import TopicPartition
 
-__all__ = ["GroupMember", "ProducerIdentity", "TransactionCoordinator"]
+__all__ = ["ProducerIdentity", "TransactionCoordinator"]
 
 #: A broker handles one request of a connection at a time, and each of ours waits for its log: use a few connections.
 _LANES: Final = 4
@@ -78,7 +79,7 @@ class TransactionCoordinator:
         offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]],
         group_id: str,
         *,
-        member: GroupMember | None = None,
+        member: GroupMetadata | None = None,
         notes: Mapping[TopicPartition, str] = _NO_NOTES,
     ) -> dict[str, Outcome]:
         """Commit each transaction together with its input offsets.
@@ -97,7 +98,7 @@ class TransactionCoordinator:
             nothing was ended: abort it. After ProducerFencedException another owner has the id. After TimeoutException
             the outcome is unknown: open the id again and look.
         """
-        committer = member or GroupMember()
+        group = member or GroupMetadata(group_id)
 
         def commit_one(
             identity: ProducerIdentity, positions: Mapping[TopicPartition, int], lane: str
@@ -105,9 +106,7 @@ class TransactionCoordinator:
             if positions:
                 if identity.joins_by_request:
                     yield from self._calls.add_offsets(identity, group_id, lane)
-                yield from self._calls.commit_offsets(
-                    identity, positions, group_id, member=committer, notes=notes, lane=lane
-                )
+                yield from self._calls.commit_offsets(identity, positions, group, notes=notes, lane=lane)
             following = yield from self._calls.end(identity, lane, committed=True)
             if identity.joins_by_request:
                 following = yield from self._renew(identity, identity.epoch, lane)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata
 from sparkrelay.consumer.api.access import AccessKey
 from sparkrelay.consumer.api.async_consumer import AsyncConsumer
 from sparkrelay.consumer.api.consumer import Consumer
 from sparkrelay.consumer.api.record import Record
-from sparkrelay.consumer.base.arguments import OffsetAndMetadata
 from sparkrelay.consumer.base.assignor import (
     ClusterView,
-    GroupMetadata,
     MemberAssignment,
     MemberSubscription,
     PartitionAssignor,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.admin import Admin
 from sparkrelay.client.broker_errors import ErrorCode, error_name
 from sparkrelay.client.exchanges import ask, run_exchange
-from sparkrelay.client.messages import MetadataRequest
+from sparkrelay.client.kafka_client import metadata_request
 from sparkrelay.doctor.access import Access, permitted
 from sparkrelay.doctor.findings import fail, ok, warn
 from sparkrelay.errors import KafkaException
@@ -183,15 +183,8 @@ def look_at_topics(client: KafkaClient, question: Question) -> Iterator[Finding]
 
 
 def _described(client: KafkaClient, names: list[str], timeout: float) -> list[Any]:
-    def request() -> Any:
-        return MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names],
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=True,
-        )
-
-    return list(run_exchange(client, "describing topics", ask(client, request), timeout).topics)
+    exchange = ask(client, lambda: metadata_request(names, with_operations=True))
+    return list(run_exchange(client, "describing topics", exchange, timeout).topics)
 
 
 def _facts(topic: Any, role: str) -> TopicFacts:

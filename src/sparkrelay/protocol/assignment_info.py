@@ -5,7 +5,7 @@ Versions 1 to 11; ``docs/internals/assignment.md`` has the layouts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Self
@@ -61,11 +61,9 @@ class AssignmentInfo:
         out.int32(self.version)
         if self.version >= 3:
             out.int32(self.commonly_supported_version)
-        out.int32(len(self.active_tasks))
-        for task in self.active_tasks:
+        for task in out.counted(self.active_tasks):
             _write_task(out, task, self.version)
-        out.int32(len(self.standby_tasks))
-        for task, partitions in self.standby_tasks.items():
+        for task, partitions in out.counted(self.standby_tasks.items()):
             _write_task(out, task, self.version)
             _write_partitions(out, partitions)
         if 2 <= self.version <= 4:
@@ -87,8 +85,7 @@ class AssignmentInfo:
             for partitions in hosts.values():
                 for partition in partitions:
                     indices.setdefault(partition.topic, len(indices))
-        out.int32(len(indices))
-        for topic, index in indices.items():
+        for topic, index in out.counted(indices.items()):
             out.int32(index)
             out.java_utf(topic)
         for hosts in maps:
@@ -154,10 +151,8 @@ def _read_task(source: Reader, version: int) -> TaskId:
     return NamedTaskId(name, subtopology, partition) if name else TaskId(subtopology, partition)
 
 
-def _write_partitions(out: Writer, partitions: Iterable[TopicPartition]) -> None:
-    listed = list(partitions)
-    out.int32(len(listed))
-    for topic, partition in listed:
+def _write_partitions(out: Writer, partitions: Sequence[TopicPartition]) -> None:
+    for topic, partition in out.counted(partitions):
         out.java_utf(topic)
         out.int32(partition)
 
@@ -169,15 +164,13 @@ def _read_partitions(source: Reader) -> tuple[TopicPartition, ...]:
 def _write_hosts(
     out: Writer, hosts: Mapping[HostInfo, Sequence[TopicPartition]], indices: Mapping[str, int] | None
 ) -> None:
-    out.int32(len(hosts))
-    for host, partitions in hosts.items():
+    for host, partitions in out.counted(hosts.items()):
         out.java_utf(host.host)
         out.int32(host.port)
         if indices is None:
             _write_partitions(out, partitions)
             continue
-        out.int32(len(partitions))
-        for topic, partition in partitions:
+        for topic, partition in out.counted(partitions):
             out.int32(indices[topic])
             out.int32(partition)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sized
+
+C = TypeVar("C", bound="Sized")
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
@@ -111,6 +113,11 @@ class Writer:
 
     #: Signed integers.
     int8, int16, int32, int64 = map(_integer_writer, (_INT8, _INT16, _INT32, _INT64))
+
+    def counted(self, items: C) -> C:
+        """Append the 32-bit length of an array; return its items, which the caller appends."""
+        self.int32(len(items))
+        return items
 
     def blob(self, data: bytes) -> None:
         """Append a 32-bit length and the bytes."""

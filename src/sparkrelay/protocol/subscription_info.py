@@ -104,8 +104,7 @@ class SubscriptionInfo:
         if self.version >= 9:
             out.int32(self.error_code)
         if self.has_tags:
-            out.int32(len(self.client_tags))
-            for key, value in self.client_tags.items():
+            for key, value in out.counted(self.client_tags.items()):
                 out.blob(key.encode())
                 out.blob(value.encode())
         return out.getvalue()
@@ -115,17 +114,14 @@ class SubscriptionInfo:
         for task, total in self.task_offset_sums.items():
             topology_name(task, self.version)
             groups.setdefault(task.subtopology, []).append((task.partition, total))
-        out.int32(len(groups))
-        for subtopology, sums in groups.items():
+        for subtopology, sums in out.counted(groups.items()):
             out.int32(subtopology)
-            out.int32(len(sums))
-            for partition, total in sums:
+            for partition, total in out.counted(sums):
                 out.int32(partition)
                 out.int64(total)
 
     def _write_flat_offsets(self, out: Writer) -> None:
-        out.int32(len(self.task_offset_sums))
-        for task, total in self.task_offset_sums.items():
+        for task, total in out.counted(self.task_offset_sums.items()):
             out.int32(task.subtopology)
             out.int32(task.partition)
             out.int64(total)
@@ -185,8 +181,7 @@ def _read_fields(source: Reader, version: int) -> dict[str, Any]:
 
 
 def _write_plain_tasks(out: Writer, tasks: frozenset[TaskId], version: int) -> None:
-    out.int32(len(tasks))
-    for task in sorted(tasks):
+    for task in out.counted(sorted(tasks)):
         topology_name(task, version)
         out.int32(task.subtopology)
         out.int32(task.partition)

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.client.admin import EARLIEST, CommittedOffset
+from sparkrelay.client.admin import EARLIEST
+from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.batch.batch_functions import KEPT_ROWS, BatchFunctions
 from sparkrelay.runtime.batch.batch_runner import SKIPPED_RECORDS, BatchRunner
@@ -45,7 +46,7 @@ class _FileTransactions:
         self._log = log
         self._known: set[TransactionKey] = set()
         #: The group's commits.
-        self.commits: dict[TopicPartition, CommittedOffset] = {}
+        self.commits: dict[TopicPartition, OffsetAndMetadata] = {}
 
     @property
     def committed(self) -> dict[TopicPartition, int]:
@@ -66,7 +67,7 @@ class _FileTransactions:
         """Commit transactions with their input offsets."""
         for key, positions in offsets.items():
             self._log.commit(self._name(key))
-            self.commits |= {p: CommittedOffset(offset, notes.get(p, "")) for p, offset in positions.items()}
+            self.commits |= {p: OffsetAndMetadata(offset, notes.get(p, "")) for p, offset in positions.items()}
         return dict.fromkeys(offsets)
 
     def abort(self, keys: Collection[TransactionKey]) -> dict[TransactionKey, None]:

@@ -6,9 +6,9 @@ import threading
 import time
 
 import pytest
+from kafka.protocol.metadata import MetadataResponse
 from tests.waiting import AVOIDED, within
 
-from sparkrelay.client.messages import MetadataResponse
 from sparkrelay.errors import TimeoutException
 from sparkrelay.types import TopicPartition
 

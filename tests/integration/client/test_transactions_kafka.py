@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 from tests.waiting import LONG
 
-from sparkrelay.client.admin import LATEST, Admin, CommittedOffset, TopicSpec
+from sparkrelay.client.admin import LATEST, Admin, TopicSpec
+from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata
 from sparkrelay.client.kafka_client import Response
 from sparkrelay.client.produce import Acknowledged, Producer
-from sparkrelay.client.transactions import GroupMember, ProducerIdentity, TransactionCoordinator
+from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
 from sparkrelay.errors import (
     BrokerResponseException,
     CommitFailedException,
@@ -316,7 +317,7 @@ def test_aborting_forgets_the_offsets_too(transactions, make_topic, admin, clien
     calls = transactions._calls
     if identity.joins_by_request:
         run_exchange(client, "group", calls.add_offsets(identity, topic, "lane"), 30)
-    offsets = calls.commit_offsets(identity, {tp: 9}, topic, member=GroupMember(), notes={}, lane="lane")
+    offsets = calls.commit_offsets(identity, {tp: 9}, GroupMetadata(topic), notes={}, lane="lane")
     run_exchange(client, "offsets", offsets, 30)
     transactions.abort([identity], topic)
     assert admin.committed_offsets(topic, [tp]) == {}
@@ -338,7 +339,7 @@ def test_what_is_noted_of_a_partition_is_read_with_its_offset(transactions, make
     note = "as far as it goes: \u00e4" * 100
     transactions.commit({identity: {first: 5, second: 6}}, topic, notes={first: note})
     found = admin.commits(topic, [first, second, third], stable=True)
-    assert found == {first: CommittedOffset(5, note), second: CommittedOffset(6, "")}
+    assert found == {first: OffsetAndMetadata(5, note), second: OffsetAndMetadata(6, "")}
 
 
 def test_an_empty_transaction_may_be_aborted_but_not_committed(transactions, make_topic):
@@ -386,7 +387,7 @@ def test_a_generation_that_is_over_commits_nothing_and_can_be_aborted(
         consumer.subscribe([topic])
         wait_until(lambda: consumer.poll(0.05) is None and consumer.assignment(), "no assignment")
         identity = open_one(transactions, topic)
-        stranger = GroupMember(1, "somebody")
+        stranger = GroupMetadata(topic, 1, "somebody")
         assert isinstance(
             transactions.commit({identity: {tp: 1}}, topic, member=stranger)[topic], CommitFailedException
         )

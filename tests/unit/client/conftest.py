@@ -129,7 +129,7 @@ class TinyBroker:
             sock.close()
 
     def _respond(self, api, version, correlation, frame):
-        from sparkrelay.client.messages import ApiVersionsResponse, MetadataResponse
+        from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
         custom = self.answer(api, version, correlation, frame)
         if custom is not None:

@@ -4,10 +4,11 @@ import threading
 import time
 
 import pytest
+from kafka.protocol.metadata import MetadataResponse
 from tests.ports import own_port
 from tests.waiting import AVOIDED, LONG, within
 
-from sparkrelay.client.messages import EndTxnRequest, FetchRequest, MetadataRequest, MetadataResponse, ProduceRequest
+from sparkrelay.client.messages import EndTxnRequest, FetchRequest, MetadataRequest, ProduceRequest
 from sparkrelay.errors import (
     DisconnectException,
     KafkaException,
@@ -329,7 +330,7 @@ def test_dropping_a_connection_fails_what_waits_there_and_nothing_else(tiny_brok
 
 
 def test_a_throttled_connection_holds_requests_back_instead_of_failing_them(tiny_broker, make_client):
-    from sparkrelay.client.messages import MetadataResponse
+    from kafka.protocol.metadata import MetadataResponse
 
     throttled, arrived = [], []
 

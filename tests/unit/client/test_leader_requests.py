@@ -3,11 +3,11 @@
 import socket
 
 import pytest
+from kafka.protocol.metadata import MetadataResponse
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.client.leader_requests import ListOffsetsCall, per_leader
-from sparkrelay.client.messages import MetadataResponse
+from sparkrelay.client.leader_requests import list_offsets_call, per_leader
 from sparkrelay.client.transport.response import Response
 from sparkrelay.errors import AuthorizationException, TimeoutException, UnknownTopicException
 from sparkrelay.types import TopicPartition
@@ -37,7 +37,7 @@ def client():
 
 
 def ask(client):
-    return per_leader(client, ListOffsetsCall(False), {TopicPartition("orders", 0): END}, 0.3)
+    return per_leader(client, list_offsets_call(read_committed=False), {TopicPartition("orders", 0): END}, 0.3)
 
 
 def test_a_partition_without_a_leader_is_waited_for(client):

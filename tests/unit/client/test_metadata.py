@@ -2,8 +2,8 @@ import uuid
 
 import pytest
 from hypothesis import given, strategies as st
+from kafka.protocol.metadata import MetadataResponse
 
-from sparkrelay.client.messages import MetadataResponse
 from sparkrelay.client.metadata import Broker, Metadata
 from sparkrelay.types import TopicPartition
 

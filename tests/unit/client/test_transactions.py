@@ -9,6 +9,7 @@ from tests.waiting import LONG
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind
 from sparkrelay.client.exchanges import run_exchange
+from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.client.transaction_calls import offsets_by_request
 from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
 from sparkrelay.errors import (
@@ -332,7 +333,9 @@ def test_offsets_that_a_broker_cannot_write_together_go_out_in_several_requests(
     notes = dict.fromkeys(offsets, "x" * 4000)
     parts = list(offsets_by_request(offsets, notes))
     assert len(parts) == 3
-    assert {p: offset for part in parts for p, offset in part.items()} == offsets
+    assert {p: commit for part in parts for p, commit in part.items()} == {
+        p: OffsetAndMetadata(offset, notes[p]) for p, offset in offsets.items()
+    }
     assert max(sum(len(notes[p]) for p in part) for part in parts) < 1 << 19
-    assert list(offsets_by_request(offsets, {})) == [offsets]
+    assert list(offsets_by_request(offsets, {})) == [{at: OffsetAndMetadata(offset) for at, offset in offsets.items()}]
     assert list(offsets_by_request({}, {})) == []

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from sparkrelay.client.messages import (
-    FindCoordinatorResponse,
-    ListOffsetsResponse,
-    OffsetCommitResponse,
-    OffsetFetchResponse,
-)
+from kafka.protocol.consumer import ListOffsetsResponse, OffsetCommitResponse, OffsetFetchResponse
+from kafka.protocol.metadata import FindCoordinatorResponse
 
 
 def found(node=2, code=0):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kafka.protocol.consumer import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from tests.unit.consumer.surroundings import Located, Member, Topics
 
-from sparkrelay.client.messages import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, JoinNeeded, Prepared
@@ -30,7 +31,7 @@ class Group(Member):
         self.membership = ClassicMembership(
             MemberSettings(group_id="g", assignors=assignors, **settings),
             coordinator=self.coordinator, topics=self.topics, cluster=self.cluster, on_step=self.steps.append,
-            fail=self.errors.append, matched=self.matched.append, retry=RequestState(0.1, 1.0, jitter=0.0),
+            fail=self.errors.append, matched=self.matched.append, retry=RequestState(Backoff(0.1, 1.0, jitter=0.0)),
         )  # fmt: skip
         self.driver = driver(self.membership)
 

@@ -6,10 +6,11 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
+from kafka.protocol.metadata import MetadataResponse
 from tests.unit.consumer.fetched_data import T0, T1
 from tests.unit.consumer.surroundings import Asker, Committing
 
-from sparkrelay.client.messages import MetadataResponse
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.mailbox import Mailbox
@@ -116,7 +117,7 @@ def make_call():
 
 @pytest.fixture
 def make_state():
-    return lambda: RequestState(0.1, 1.0, jitter=0.0)
+    return lambda: RequestState(Backoff(0.1, 1.0, jitter=0.0))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import uuid
 
 from tests.unit.consumer.surroundings import Located, Member, Topics
 
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Hold, JoinNeeded, Prepared
@@ -34,7 +35,10 @@ class Group(Member):
             cluster=self.cluster, on_step=self.steps.append, fail=self.errors.append,
         )  # fmt: skip
         heartbeats = HeartbeatManager(
-            self.membership, self.coordinator, session_timeout=float("inf"), state=RequestState(0.1, 1.0, jitter=0.0)
+            self.membership,
+            self.coordinator,
+            session_timeout=float("inf"),
+            state=RequestState(Backoff(0.1, 1.0, jitter=0.0)),
         )
         self.driver = driver(self.membership, heartbeats)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.consumer.api.access import AccessControl
 from sparkrelay.consumer.api.session import Session
-from sparkrelay.consumer.base.assignor import GroupMetadata
 from sparkrelay.consumer.base.events import Leave
 from sparkrelay.consumer.base.requests import PollResult
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata
 from sparkrelay.consumer.base.events import Commit
 from sparkrelay.consumer.offsets.commits import CommitManager
 from sparkrelay.types import TopicPartition
@@ -92,4 +92,4 @@ class Committing:
         )
 
     def commit(self, call, offset=1, *, retry=True, automatic=False):
-        self.manager.commit(Commit(call, {T0: (offset, -1, "")}, retry, automatic))
+        self.manager.commit(Commit(call, {T0: OffsetAndMetadata(offset)}, retry, automatic))

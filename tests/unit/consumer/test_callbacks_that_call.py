@@ -8,9 +8,10 @@ import pytest
 from tests.unit.consumer.silent_group import LeavingCore
 from tests.waiting import wait_until
 
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.consumer import AsyncConsumer, Consumer
 from sparkrelay.consumer.api import session
-from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.consumer.base.events import AdoptNeeded, ErrorRaised, Hold, JoinNeeded
 from sparkrelay.errors import DisconnectException
 from sparkrelay.types import TopicPartition

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.consumer.assignors.built_in import offered
 from sparkrelay.consumer.assignors.sticky_assignor import StickyAssignor, decode_claim, encode_claim
-from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
+from sparkrelay.consumer.base.assignor import ClusterView, MemberAssignment, MemberSubscription
 from sparkrelay.types import TopicPartition
 
 GROUPS = [

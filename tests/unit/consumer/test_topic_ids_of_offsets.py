@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from kafka.protocol.consumer import OffsetCommitResponse, OffsetFetchResponse
+from kafka.protocol.metadata import MetadataResponse
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.group_requests import offset_commit, offset_fetch
-from sparkrelay.client.messages import MetadataResponse, OffsetCommitResponse, OffsetFetchResponse
-from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata, offset_commit, offset_fetch
 from sparkrelay.consumer.base.events import Commit
 from sparkrelay.consumer.base.subscription import LeaderView, SubscriptionState
 from sparkrelay.consumer.offsets.commits import CommitManager, sort_out
@@ -18,7 +18,7 @@ from sparkrelay.types import TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 OLD, NEW, OTHER = (uuid.uuid5(uuid.NAMESPACE_DNS, name) for name in ("old", "new", "other"))
-OFFSETS = {T0: (5, 2, "x"), T1: (6, -1, ""), U0: (7, -1, "")}
+OFFSETS = {T0: OffsetAndMetadata(5, "x", 2), T1: OffsetAndMetadata(6), U0: OffsetAndMetadata(7)}
 
 
 def as_sent(request, version):
@@ -260,4 +260,4 @@ def test_committed_offsets_come_from_the_topic_that_was_asked_about(committing, 
     assert committing.driver.pass_time(0.2) == ["OffsetFetch"]
     request = committing.driver.answer("OffsetFetch", fetched(NEW))
     assert request.groups[0].topics[0].topic_id == NEW
-    assert call.result() == {T0: (7, 3, "x")}
+    assert call.result() == {T0: OffsetAndMetadata(7, "x", 3)}

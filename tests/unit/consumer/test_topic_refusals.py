@@ -7,6 +7,7 @@ import itertools
 import pytest
 from kafka.protocol.metadata import MetadataResponse
 
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.base.requests import RequestState
@@ -26,7 +27,7 @@ def failures():
 
 @pytest.fixture
 def manager(metadata, failures):
-    return TopicMetadataManager(metadata, max_age=300, state=RequestState(0.1, 1.0), fail=failures.append)
+    return TopicMetadataManager(metadata, max_age=300, state=RequestState(Backoff(0.1, 1.0)), fail=failures.append)
 
 
 def ask(manager, metadata, metadata_message, codes, now=0.0):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
-from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.consumer.base.events import AdoptNeeded
 from sparkrelay.consumer.base.mailbox import Mailbox
 from sparkrelay.consumer.base.subscription import SubscriptionState

@@ -9,6 +9,7 @@ import ipaddress
 import socket
 import ssl
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors
@@ -37,21 +38,14 @@ def broker_name(broker: Broker) -> str:
     return f"bootstrap server {broker.host}:{broker.port}" if broker.id < 0 else str(broker)
 
 
+@dataclass(eq=False)
 class Transports:
-    """Opens the transports of a client's connections.
+    """Opens the transports of a client's connections."""
 
-    Args:
-        net: the client's loop.
-        config: how to reach the cluster.
-        tls: the context of TLS connections; None without TLS.
-        socket_options: in kafka-python's form.
-    """
-
-    def __init__(self, net: Loop, config: ClientConfig, tls: ssl.SSLContext | None, *, socket_options: Any) -> None:
-        self._net = net
-        self._config = config
-        self._tls = tls
-        self._socket_options = socket_options
+    net: Loop  # the client's loop
+    config: ClientConfig  # how to reach the cluster
+    tls: ssl.SSLContext | None  # the context of TLS connections; None without TLS
+    socket_options: Any  # in kafka-python's form
 
     async def open(self, connection: BrokerConnection, broker: Broker, deadline: float) -> Any:
         """Connect to a broker, including the TLS handshake, until a monotonic ``deadline``.
@@ -63,16 +57,16 @@ class Transports:
             kafka.errors.KafkaConnectionError: the broker is unreachable.
         """
         sock = await self._open_socket(connection, broker, deadline)
-        limit = self._config.receive_message_max_bytes
-        if self._tls is None:
-            return PlainTransport(self._net, sock, host=broker.host, max_frame_bytes=limit)
+        limit = self.config.receive_message_max_bytes
+        if self.tls is None:
+            return PlainTransport(self.net, sock, host=broker.host, max_frame_bytes=limit)
         connection.doing = "the TLS handshake"
         transport = TlsTransport(
-            self._net,
+            self.net,
             sock,
             host=broker.host,
             max_frame_bytes=limit,
-            ssl_context=self._tls,
+            ssl_context=self.tls,
             explain=lambda error: self._explain(error, broker),
         )
         try:
@@ -101,7 +95,7 @@ class Transports:
             now = time.monotonic()
             share = now + (deadline - now) / (len(addresses) - tried)
             try:
-                return await KafkaNetSocket().connect(self._net, address, self._socket_options, timeout_at=share)
+                return await KafkaNetSocket().connect(self.net, address, self.socket_options, timeout_at=share)
             except (OSError, kafka.errors.KafkaError) as problem:
                 error = kafka.errors.KafkaConnectionError(f"cannot connect to {address[4][0]}: {problem}")
         raise error
@@ -114,7 +108,7 @@ class Transports:
             ipaddress.ip_address(broker.host)
         except ValueError:
             try:
-                found: list[Any] = await off_loop(self._net, look_up, name=f"look-up-{broker.host}")
+                found: list[Any] = await off_loop(self.net, look_up, name=f"look-up-{broker.host}")
             except OSError as error:
                 raise kafka.errors.KafkaConnectionError(
                     f"the name {broker.host} cannot be resolved: {error}"
@@ -123,15 +117,15 @@ class Transports:
         return look_up()
 
     def _explain(self, error: ssl.SSLError, broker: Broker) -> str | None:
-        meaning = explain(error, self._config, broker.host)
+        meaning = explain(error, self.config, broker.host)
         if meaning is None:
             return None
-        return f"{broker_name(broker)} (security.protocol={self._config.security_protocol}): {meaning}"
+        return f"{broker_name(broker)} (security.protocol={self.config.security_protocol}): {meaning}"
 
     def _hung_up(self, error: OSError) -> str:
         return (
             f"the connection broke during the TLS handshake: {error}. If it always does so: is "
-            f"security.protocol={self._config.security_protocol} what the port speaks?"
+            f"security.protocol={self.config.security_protocol} what the port speaks?"
         )
 
 

@@ -19,12 +19,12 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, overload
 
+from sparkrelay.client.leader_requests import EARLIEST, LATEST
 from sparkrelay.consumer.api.access import AccessControl, Tasks
 from sparkrelay.consumer.api.exchanges import awaiting
 from sparkrelay.consumer.api.face import Face
 from sparkrelay.consumer.api.session import Session
 from sparkrelay.consumer.base.arguments import seconds_of
-from sparkrelay.consumer.offsets.offsets import EARLIEST, LATEST
 from sparkrelay.errors import ConcurrentModificationError, ConfigException, DisconnectException
 
 if TYPE_CHECKING:
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata
     from sparkrelay.consumer.api.auto_commit import CommitCallback
     from sparkrelay.consumer.api.exchanges import Exchange
     from sparkrelay.consumer.api.rebalance import Callback
     from sparkrelay.consumer.api.record import Record
-    from sparkrelay.consumer.base.arguments import OffsetAndMetadata, OffsetsToCommit
-    from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
+    from sparkrelay.consumer.base.arguments import OffsetsToCommit
+    from sparkrelay.consumer.base.assignor import PartitionAssignor
     from sparkrelay.consumer.network.network_thread import NetworkThread
     from sparkrelay.types import TopicPartition
 

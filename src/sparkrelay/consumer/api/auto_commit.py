@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.consumer.api.commit_future import CommitFuture
 from sparkrelay.consumer.api.exchanges import attempt, outcome, raise_first
-from sparkrelay.consumer.base.arguments import OffsetAndMetadata, wire_offsets
+from sparkrelay.consumer.base.arguments import wire_offsets
 from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.events import Commit
 from sparkrelay.consumer.base.mailbox import Wait

@@ -11,12 +11,12 @@ import inspect
 import os
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, overload
 
+from sparkrelay.client.leader_requests import EARLIEST, LATEST
 from sparkrelay.consumer.api.access import AccessControl
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.face import Face
 from sparkrelay.consumer.api.session import Session
 from sparkrelay.consumer.base.arguments import seconds_of
-from sparkrelay.consumer.offsets.offsets import EARLIEST, LATEST
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata
     from sparkrelay.consumer.api.auto_commit import CommitCallback
     from sparkrelay.consumer.api.exchanges import Exchange
     from sparkrelay.consumer.api.rebalance import Callback
     from sparkrelay.consumer.api.record import Record
-    from sparkrelay.consumer.base.arguments import OffsetAndMetadata, OffsetsToCommit
-    from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
+    from sparkrelay.consumer.base.arguments import OffsetsToCommit
+    from sparkrelay.consumer.base.assignor import PartitionAssignor
     from sparkrelay.consumer.network.network_thread import NetworkThread
     from sparkrelay.types import TopicPartition
 
@@ -118,12 +119,10 @@ class Consumer(Face):
 
         Args:
             topics: names, or a pattern: a ``re.Pattern``, or names that begin with ``^``. Topics that do not exist yet
-                may
-                appear later. An empty collection is ``unsubscribe``.
+                may appear later. An empty collection is ``unsubscribe``.
             on_assigned: called with new partitions; may call ``seek``.
             on_revoked: called with partitions that are about to be given to others; may commit. It may block:
-                heartbeats
-                continue.
+                heartbeats continue.
             on_lost: called with partitions that others own already; defaults to ``on_revoked``.
 
         Raises:
@@ -322,8 +321,7 @@ class Consumer(Face):
                 any case.
             for_good: a static member (``group.instance.id``) gives up its place, too, instead of keeping it for
                 ``session.timeout.ms``: KIP-1092's ``LEAVE_GROUP``. This includes a place that a former run left; not
-                    with
-                ``group.protocol=consumer``, where the broker needs the former run's member id.
+                with ``group.protocol=consumer``, where the broker needs the former run's member id.
 
         Raises:
             Exception: the first error of a callback, after everything is closed.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from sparkrelay.client.leader_requests import LATEST
 from sparkrelay.consumer.api.exchanges import outcome
 from sparkrelay.consumer.base.arguments import (
-    OffsetAndMetadata,
     function_of,
     offset_of,
     partition_of,
@@ -20,13 +20,13 @@ from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.errors import copy_of
 from sparkrelay.consumer.base.events import FetchCommitted, ListOffsets, PartitionsChanged, TopicsAsked
 from sparkrelay.consumer.base.mailbox import Wait
-from sparkrelay.consumer.offsets.offsets import LATEST
 from sparkrelay.errors import ConfigException, TimeoutException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Future
 
+    from sparkrelay.client.group_requests import OffsetAndMetadata
     from sparkrelay.consumer.api.auto_commit import AsyncCommits, CommitCallback
     from sparkrelay.consumer.api.exchanges import Exchange
     from sparkrelay.consumer.base.arguments import OffsetsToCommit
@@ -91,13 +91,12 @@ class OffsetExchanges:
         wanted = frozenset(partitions_of("committed()", partitions))
         began = time.monotonic()
         try:
-            found = yield from self._outcome(
+            found: dict[TopicPartition, OffsetAndMetadata] = yield from self._outcome(
                 self._ask("fetching committed offsets", timeout, lambda call: FetchCommitted(call, wanted))
             )
         finally:
             self.metrics.committed_seconds += time.monotonic() - began
-        offsets = {p: OffsetAndMetadata(offset, text, epoch) for p, (offset, epoch, text) in found.items()}
-        return {p: offsets.get(p) for p in sorted(wanted)}
+        return {p: found.get(p) for p in sorted(wanted)}
 
     def position(self, partition: TopicPartition, timeout: float | None) -> Exchange[int]:
         """Return a position; look it up if necessary."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from dataclasses import InitVar, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.consumer.api.exchanges import attempt, first_failure
@@ -32,34 +33,23 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class RebalanceSteps:
-    """Runs the steps of one consumer's rebalances, as exchanges.
+    """Runs the steps of one consumer's rebalances, as exchanges."""
 
-    Args:
-        consumer: first argument of callbacks; not kept alive.
-        assignors: what it offers to its group.
-        before_revoking: called before partitions are revoked: the automatic commit; may return an exchange.
-        after_revoking: called after ``on_revoked``, before the partitions are dropped; may return an exchange.
-        after_callback: called after each callback; raises if a guest of the callback still uses the consumer.
-    """
+    consumer: InitVar[object]  # first argument of callbacks; not kept alive
+    subscription: SubscriptionState
+    assignors: InitVar[Sequence[PartitionAssignor]]  # what it offers to its group
+    before_revoking: Callable[[], object]  # the automatic commit before partitions are revoked; may return an exchange
+    #: Called after ``on_revoked``, before the partitions are dropped; may return an exchange.
+    after_revoking: Callable[[], object] = lambda: None
+    #: Called after each callback; raises if a guest of the callback still uses the consumer.
+    after_callback: Callable[[], None] = lambda: None
 
-    def __init__(
-        self,
-        consumer: object,
-        subscription: SubscriptionState,
-        assignors: Sequence[PartitionAssignor],
-        *,
-        before_revoking: Callable[[], object],
-        after_revoking: Callable[[], object] = lambda: None,
-        after_callback: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __post_init__(self, consumer: object, assignors: Sequence[PartitionAssignor]) -> None:
         self._consumer = weakref.ref(consumer)
-        self._subscription = subscription
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._cooperative = all(assignor.supports_cooperative for assignor in assignors)
-        self._before_revoking = before_revoking
-        self._after_revoking = after_revoking
-        self._after_callback = after_callback
         self._on_assigned: Callback | None = None
         self._on_revoked: Callback | None = None
         self._on_lost: Callback | None = None
@@ -89,11 +79,11 @@ class RebalanceSteps:
             if step.hold is Hold.LOSE:
                 yield from self.lose(failures)
             else:
-                held = self._subscription.assigned
+                held = self.subscription.assigned
                 gone = held if step.hold is Hold.REVOKE else {p for p in held if p.topic in step.dropped}
                 yield from self.revoke(gone, failures)
             user_data, error = self._user_data(step.topics)
-            prepared = Prepared(step.number, self._subscription.assigned, user_data, error)
+            prepared = Prepared(step.number, self.subscription.assigned, user_data, error)
             if error is not None:
                 failures.append(error)
         finally:
@@ -118,7 +108,7 @@ class RebalanceSteps:
         """Take an assignment: notify the assignor, then ``on_revoked``, then ``on_assigned``."""
         failures: list[BaseException] = []
         endings = self._endings
-        held = self._subscription.assigned
+        held = self.subscription.assigned
         given = dict.fromkeys(step.assignment.partitions)
         gone = {p for p in held if p not in given}
         try:
@@ -131,23 +121,23 @@ class RebalanceSteps:
             if not step.cancelled and endings == self._endings:
                 # In this order: after an interrupt, on_assigned must still get all partitions.
                 self._unannounced = [p for p in sorted(given) if p not in held or p in self._unannounced]
-                self._subscription.assign_from_group(list(given))
+                self.subscription.assign_from_group(list(given))
                 yield from self._introduce(failures)
         finally:
             if not step.cancelled and endings == self._endings:
-                self._subscription.release(but_not=self._unannounced)
-            answer(Adopted(step.number, bool(gone) and self._cooperative, self._subscription.assigned))
+                self.subscription.release(but_not=self._unannounced)
+            answer(Adopted(step.number, bool(gone) and self._cooperative, self.subscription.assigned))
         return first_failure(failures)
 
     def introduce_again(self) -> Exchange[BaseException | None]:
         """Call ``on_assigned`` again for the partitions for which it failed, as Kafka does; return its error."""
-        self._unannounced = [p for p in self._unannounced if self._subscription.get(p) is not None]
+        self._unannounced = [p for p in self._unannounced if self.subscription.get(p) is not None]
         if not self._unannounced:
             return None
         failures: list[BaseException] = []
         yield from self._introduce(failures)
         if not self._unannounced:
-            self._subscription.release()
+            self.subscription.release()
         return first_failure(failures)
 
     def _introduce(self, failures: list[BaseException]) -> Exchange[None]:
@@ -159,21 +149,21 @@ class RebalanceSteps:
         """Revoke partitions; their positions can be read and committed in the callback."""
         gone = sorted(partitions)
         try:
-            if given_up := self._subscription.give_up(gone):
-                yield from attempt(failures, self._before_revoking)
+            if given_up := self.subscription.give_up(gone):
+                yield from attempt(failures, self.before_revoking)
                 yield from self._call(self._on_revoked, given_up, failures)
-                yield from attempt(failures, self._after_revoking)
+                yield from attempt(failures, self.after_revoking)
         finally:
-            self._subscription.drop(gone)
+            self.subscription.drop(gone)
 
     def lose(self, failures: list[BaseException]) -> Exchange[None]:
         """Drop all partitions: others own them already."""
-        gone = sorted(self._subscription.assigned)
+        gone = sorted(self.subscription.assigned)
         try:
-            if given_up := self._subscription.give_up(gone):
+            if given_up := self.subscription.give_up(gone):
                 yield from self._call(self._on_lost, given_up, failures)
         finally:
-            self._subscription.drop(gone)
+            self.subscription.drop(gone)
 
     def _call(
         self, callback: Callback | None, partitions: list[TopicPartition], failures: list[BaseException]
@@ -186,7 +176,7 @@ class RebalanceSteps:
         if failed := len(failures) > before:
             level = logging.ERROR if before else logging.DEBUG  # the first one comes out of poll
             _log.log(level, "a rebalance callback failed", exc_info=failures[-1])
-        yield from attempt(failures, self._after_callback)
+        yield from attempt(failures, self.after_callback)
         return failed
 
     def _user_data(self, topics: frozenset[str]) -> tuple[Mapping[str, bytes], Exception | None]:

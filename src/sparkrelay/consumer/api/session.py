@@ -56,12 +56,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.consumer.api.access import AccessControl
     from sparkrelay.consumer.api.exchanges import Exchange
     from sparkrelay.consumer.api.rebalance import Callback
     from sparkrelay.consumer.api.record import Record
-    from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
+    from sparkrelay.consumer.base.assignor import PartitionAssignor
     from sparkrelay.consumer.base.events import Adopted, Assigned, BackgroundEvent, Prepared
     from sparkrelay.consumer.network.network_thread import NetworkThread
 

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparkrelay.client.per_topic import grouped
 from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
+    from sparkrelay.client.group_requests import GroupMetadata
+    from sparkrelay.consumer.base.assignor import ClusterView, MemberSubscription
 
 
 class _Forgetful:
@@ -148,11 +150,7 @@ class _Share:
 
 def _match_racks(shares: list[_Share]) -> None:
     """Give members near partitions; topics that are alike are divided together, partition by partition."""
-    groups: dict[object, list[_Share]] = {}
-    for share in shares:
-        if any(share.takers.values()):
-            groups.setdefault(share.alike, []).append(share)
-    for together in groups.values():
+    for together in grouped((share.alike, share) for share in shares if any(share.takers.values())).values():
         if len(together) == 1:
             if together[0].rack_aware:
                 together[0].deal(together[0].near)

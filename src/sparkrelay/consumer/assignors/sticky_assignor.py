@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sparkrelay.client.per_topic import grouped
 from sparkrelay.consumer.assignors.sticky_balance import balanced
 from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.types import TopicPartition
@@ -21,7 +22,8 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
+    from sparkrelay.client.group_requests import GroupMetadata
+    from sparkrelay.consumer.base.assignor import ClusterView, MemberSubscription
 
 _UNKNOWN: Final = -1
 _INT: Final = struct.Struct(">i")
@@ -92,9 +94,7 @@ class CooperativeStickyAssignor:
 
 def encode_claim(claim: Claim) -> bytes:
     """Encode a claim as Java's StickyAssignor does (version 1)."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(claim.partitions):
-        topics.setdefault(topic, []).append(partition)
+    topics = grouped(sorted(claim.partitions))
     parts = [_INT.pack(len(topics))]
     for topic, partitions in topics.items():
         name = topic.encode()

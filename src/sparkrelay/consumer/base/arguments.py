@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.errors import ConfigException
 from sparkrelay.settings import shortly, string_problem
 from sparkrelay.types import TopicPartition
@@ -147,26 +147,11 @@ def _integer(given: Any, least: int, most: int | None = None) -> int | None:
     return given if given is not None and least <= given and (most is None or given <= most) else None
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndMetadata:
-    """A committed offset.
-
-    Attributes:
-        offset: of the next record to be read.
-        metadata: any text; the group's members see it with ``committed(..., with_metadata=True)``.
-        leader_epoch: of the record before it, -1 if unknown (KIP-320).
-    """
-
-    offset: int
-    metadata: str = ""
-    leader_epoch: int = -1
-
-
 OffsetsToCommit: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
-def wire_offsets(offsets: OffsetsToCommit) -> dict[TopicPartition, tuple[int, int, str]]:
-    """Return (offset, leader epoch, metadata) by partition."""
+def wire_offsets(offsets: OffsetsToCommit) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets to commit by partition."""
     if not isinstance(offsets, Mapping):
         raise ConfigException(
             f"commit of {offsets!r}: give a mapping of TopicPartition to the offset of the next record to be read, or "
@@ -176,9 +161,9 @@ def wire_offsets(offsets: OffsetsToCommit) -> dict[TopicPartition, tuple[int, in
     for key, given in offsets.items():
         partition = partition_of("commit", key)
         value = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
-        found[partition] = (
-            offset_of("commit", partition, value.offset),
-            _epoch_of("commit", partition, value.leader_epoch),
-            text_of("commit: metadata", value.metadata, f" of {partition}"),
+        found[partition] = OffsetAndMetadata(
+            offset=offset_of("commit", partition, value.offset),
+            leader_epoch=_epoch_of("commit", partition, value.leader_epoch),
+            metadata=text_of("commit: metadata", value.metadata, f" of {partition}"),
         )
     return found

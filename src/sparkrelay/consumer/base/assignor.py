@@ -13,24 +13,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.types import TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
-    """A member's identity in its group, as offset commits name it.
-
-    Attributes:
-        group_id: the group.
-        generation: number of the rebalance; -1 outside of a group.
-        member_id: name assigned by the broker; empty outside of a group.
-        group_instance_id: static name (KIP-345), or None.
-    """
-
-    group_id: str
-    generation: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Mapping
 
-    from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
+    from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata
+    from sparkrelay.consumer.base.assignor import ClusterView, MemberAssignment, MemberSubscription
     from sparkrelay.consumer.base.call import Call
     from sparkrelay.types import TopicPartition
 
@@ -83,7 +84,7 @@ class Commit(ApplicationEvent):
     """
 
     call: Call  # resolved once the broker has them
-    offsets: Mapping[TopicPartition, tuple[int, int, str]]  # (offset, leader epoch, metadata) by partition
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
     retry: bool  # whether to repeat retriable failures until the call's deadline
     automatic: bool = False  # whether it is an automatic commit, which is not repeated for missing topics
     found_in: Mapping[TopicPartition, uuid.UUID] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay.client.foreign_settings import each
 from sparkrelay.settings import Foreign
 
 if TYPE_CHECKING:
@@ -71,21 +72,7 @@ FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
         "offset.store.sync.interval.ms": Foreign(_FILES.note),
         "default_topic_conf": Foreign("give such settings directly, such as auto.offset.reset"),
         "default.topic.config": Foreign("give such settings directly, such as auto.offset.reset"),
-        **dict.fromkeys(
-            (
-                "acks",
-                "batch.size",
-                "buffer.memory",
-                "compression.type",
-                "enable.idempotence",
-                "key.serializer",
-                "linger.ms",
-                "partitioner.class",
-                "retries",
-                "transactional.id",
-                "value.serializer",
-            ),
-            _PRODUCER,
-        ),
+        **each(_PRODUCER, "", "acks batch.size buffer.memory compression.type enable.idempotence key.serializer"),
+        **each(_PRODUCER, "", "linger.ms partitioner.class retries transactional.id value.serializer"),
     }
 )

@@ -13,11 +13,10 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sparkrelay.client.backoff import JITTER, Backoff
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sparkrelay.client.backoff import Backoff
     from sparkrelay.errors import KafkaException
 
 
@@ -78,15 +77,12 @@ class RequestManager(Protocol):
 
 
 class RequestState:
-    """Whether a request may be sent: at most one in flight, growing pauses after failures (KIP-580).
-
-    Pauses grow from ``first`` to ``longest`` seconds, and vary by the share ``jitter``, which is 0 in tests.
-    """
+    """Whether a request may be sent: at most one in flight, and the pauses of ``backoff`` after failures."""
 
     __slots__ = ("_backoff", "in_flight", "until")
 
-    def __init__(self, first: float, longest: float, *, jitter: float = JITTER) -> None:
-        self._backoff = Backoff(first, longest, jitter=jitter)
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
         self.in_flight = False
         self.until = -math.inf
 

@@ -16,7 +16,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparkrelay.consumer.base.arguments import OffsetAndMetadata
+from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:

@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.client.leader_requests import ListOffsetsCall, per_leader
+from sparkrelay.client.leader_requests import EARLIEST, LATEST, list_offsets_call, per_leader
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.fetch.fetching import Fetched, FetchManager
-from sparkrelay.consumer.offsets.offsets import EARLIEST, LATEST
 from sparkrelay.errors import OffsetOutOfRangeException, TimeoutException, UnknownTopicException
 from sparkrelay.records.batches import headers
 from sparkrelay.records.batches.decode import decode
@@ -150,7 +149,8 @@ class BoundedFetcher:
 
     def _listed(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         timeout = self._config.default_api_timeout_ms / 1000
-        return per_leader(self._client, ListOffsetsCall(self._config.read_committed), times, timeout)
+        call = list_offsets_call(read_committed=self._config.read_committed)
+        return per_leader(self._client, call, times, timeout)
 
     def _decoded(
         self, run: _Run, part: Fetched, columns: Collection[str] | None, max_rows: int, max_bytes: int | None = None

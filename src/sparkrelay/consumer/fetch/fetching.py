@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode
 from sparkrelay.client.fetch_session import (
     CLOSING_EPOCH,
+    READ_COMMITTED_SINCE,
     SESSIONS_SINCE,
     Asked,
     Change,
@@ -25,9 +26,9 @@ from sparkrelay.client.fetch_session import (
     by_name,
     fetch_request,
 )
+from sparkrelay.client.per_topic import each_partition
 from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent, aligned_wait_ms
 from sparkrelay.records.batches.columns import AbortedTransaction
-from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     import uuid
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.base.config import ConsumerConfig
     from sparkrelay.errors import KafkaException
+    from sparkrelay.types import TopicPartition
 
 FETCH_LANE: Final = "fetch"
 _NO_BYTES: Final = memoryview(b"")
 _WORTH_REPEATING: Final = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
-_MIN_VERSION: Final = 4  # read_committed came with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ class FetchManager:
     def _node(self, node_id: int) -> _Node:
         node = self._nodes.get(node_id)
         if node is None:
-            state = RequestState(self._retry_seconds, self.config.client.retry_backoff_max_ms / 1000)
+            state = RequestState(self.config.client.retry_backoff())
             node = _Node(state, FetchSession() if self.sessions else None)
             self._nodes[node_id] = node
         return node
@@ -261,7 +262,7 @@ class FetchManager:
             min_bytes=self.config.fetch_min_bytes,
             max_bytes=self.config.fetch_max_bytes,
             read_committed=self.config.read_committed,
-            min_version=SESSIONS_SINCE if self.sessions else _MIN_VERSION,
+            min_version=SESSIONS_SINCE if self.sessions else READ_COMMITTED_SINCE,
             rack=self.rack,
         )
 
@@ -279,13 +280,10 @@ class FetchManager:
             names, first = session.names, None
             refused = not session.answered(message)
         parts = []
-        for topic in message.responses:
-            name = topic.topic or names.get(topic.topic_id, "")
-            for answer in topic.partitions:
-                partition = TopicPartition(name, answer.partition_index)
-                asked = wanted.get(partition)
-                if asked is not None and not self._repeat(node_id, partition, asked, answer, now):
-                    parts.append(_fetched(partition, asked, answer, is_first=partition == first))
+        for partition, answer in each_partition(message.responses, names, field="topic"):
+            asked = wanted.get(partition)
+            if asked is not None and not self._repeat(node_id, partition, asked, answer, now):
+                parts.append(_fetched(partition, asked, answer, is_first=partition == first))
         # A response that is refused as a whole names no partition.
         if refused and not parts:
             node.state.failed(now)

@@ -16,7 +16,8 @@ from sparkrelay.consumer.group.wire import encode_assignment, encode_subscriptio
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+    from sparkrelay.client.group_requests import GroupMetadata
+    from sparkrelay.consumer.base.assignor import MemberAssignment
     from sparkrelay.consumer.base.call import Call
     from sparkrelay.consumer.base.events import Prepared
     from sparkrelay.consumer.group.coordinator import CoordinatorManager

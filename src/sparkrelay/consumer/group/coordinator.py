@@ -11,7 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.client.broker_errors import ErrorCode, broker_error, error_name
+from sparkrelay.client.broker_errors import broker_error, error_name
+from sparkrelay.client.coordinators import is_moved
 from sparkrelay.client.group_requests import find_coordinators
 from sparkrelay.consumer.base.requests import NOTHING, PollResult, RequestState, Unsent
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 GROUP_LANE: Final = "group"
 #: JoinGroup and SyncGroup are answered when all members have arrived, so they have their own connection.
 JOIN_LANE: Final = "join"
-_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _log = logging.getLogger(__name__)
 
 
@@ -60,7 +60,7 @@ class CoordinatorManager:
 
     def moved(self, code: int) -> bool:
         """Drop the coordinator if the error ``code`` it returned says so; return whether it did."""
-        if code not in _MOVED:
+        if not is_moved(code):
             return False
         self.lost(error_name(code))
         return True

@@ -31,8 +31,7 @@ class HeartbeatManager:
 
     Args:
         session_timeout: seconds after which an unanswered heartbeat's connection is dropped and the coordinator
-            searched
-            again; infinity if only the broker knows it.
+            searched again; infinity if only the broker knows it.
     """
 
     membership: Membership

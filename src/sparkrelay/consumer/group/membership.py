@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec
 
-from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.consumer.base.requests import NOTHING
 from sparkrelay.state_machine import StateMachine
 

@@ -17,7 +17,7 @@ from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, Assi
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from sparkrelay.consumer.base.assignor import GroupMetadata
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.consumer.base.events import Step
     from sparkrelay.consumer.base.metrics import ConsumerMetrics
     from sparkrelay.errors import KafkaException

@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from sparkrelay.client.per_topic import grouped
 from sparkrelay.consumer.base.assignor import MemberAssignment, MemberSubscription
 from sparkrelay.errors import SerializationException
 from sparkrelay.types import TopicPartition
@@ -85,7 +86,4 @@ def _named(what: str, data: bytes) -> Iterator[None]:
 
 
 def _by_topic(kind: Any, partitions: Iterable[TopicPartition]) -> list[Any]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return [kind.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    return [kind.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in grouped(partitions).items()]

@@ -45,8 +45,9 @@ from sparkrelay.consumer.offsets.validation import ValidationManager
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.client.metadata import Metadata
-    from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
+    from sparkrelay.consumer.base.assignor import PartitionAssignor
     from sparkrelay.consumer.base.call import Call
     from sparkrelay.consumer.base.config import ConsumerConfig
     from sparkrelay.consumer.base.events import AdoptNeeded, ApplicationEvent, AssignNeeded, JoinNeeded
@@ -226,8 +227,7 @@ class ConsumerCore:
             self._fetches.keep(held)
 
     def _make_state(self) -> RequestState:
-        client = self.config.client
-        return RequestState(client.retry_backoff_ms / 1000, client.retry_backoff_max_ms / 1000)
+        return RequestState(self.config.client.retry_backoff())
 
     def _make_group(self, group_id: str) -> tuple[CoordinatorManager, list[RequestManager]]:
         config = self.config

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
-from sparkrelay.client.group_requests import offset_commit, offset_fetch
+from sparkrelay.client.group_requests import OffsetAndMetadata, fetched_offsets, offset_commit, offset_fetch
+from sparkrelay.client.per_topic import each_partition
 from sparkrelay.consumer.base.requests import NOTHING, PollResult, RequestState, Unsent
 from sparkrelay.consumer.group.coordinator import GROUP_LANE
 from sparkrelay.errors import CommitFailedException, KafkaException, RebalanceInProgressException, UnknownTopicException
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Iterable, Mapping
 
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.client.metadata import Metadata
-    from sparkrelay.consumer.base.assignor import GroupMetadata
     from sparkrelay.consumer.base.call import Call
     from sparkrelay.consumer.base.events import Commit
     from sparkrelay.consumer.group.coordinator import CoordinatorManager
@@ -39,8 +40,8 @@ _FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENER
 _GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _OUTDATED: Final = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
-#: Committed offsets: (offset, leader epoch, metadata); partitions without one are missing.
-Committed = dict[TopicPartition, tuple[int, int, str]]
+#: Committed offsets; partitions without one are missing.
+Committed = dict[TopicPartition, OffsetAndMetadata]
 
 
 @dataclass(eq=False)
@@ -184,41 +185,38 @@ class CommitManager:
         left_out: frozenset[TopicPartition],
     ) -> KafkaException | None:
         gone, what = set(left_out), commit.call.what
-        for topic in message.topics:
-            name = topic.name or names.get(topic.topic_id, "")
-            for answer in topic.partitions:
-                code = answer.error_code
-                if not code:
+        for partition, answer in each_partition(message.topics, names):
+            code = answer.error_code
+            if not code:
+                continue
+            if code in _GONE and partition in commit.offsets:
+                # A coordinator may learn of a new topic late: before a repetition, metadata decides.
+                self.stale(partition.topic)
+                if commit.automatic or (partition in commit.found_in and not commit.retry):
+                    # A deleted topic does not return, and the group waits for us. Errors of others may pass.
+                    gone.add(partition)
                     continue
-                partition = TopicPartition(name, answer.partition_index)
-                if code in _GONE and partition in commit.offsets:
-                    # A coordinator may learn of a new topic late: before a repetition, metadata decides.
-                    self.stale(name)
-                    if commit.automatic or (partition in commit.found_in and not commit.retry):
-                        # A deleted topic does not return, and the group waits for us. Errors of others may pass.
-                        gone.add(partition)
-                        continue
-                self.coordinator.moved(code)
-                if code == ErrorCode.STALE_MEMBER_EPOCH:
-                    # If we are still a member, a heartbeat brings the new epoch, and the commit is repeated.
-                    error = CommitFailedException(
-                        f"{what}: group {self.group_id!r} has given this consumer a newer epoch "
-                        "(STALE_MEMBER_EPOCH); call poll() and commit again"
-                    )
-                    error.retriable = True
-                    return error
-                if code == ErrorCode.REBALANCE_IN_PROGRESS or (code in _FENCED and not self._expelled(place, code)):
-                    return RebalanceInProgressException(
-                        f"{what}: group {self.group_id!r} is rebalancing ({ErrorCode(code).name}); call "
-                        "poll() and commit again what this consumer still owns"
-                    )
-                if code in _FENCED:
-                    return CommitFailedException(
-                        f"{what}: group {self.group_id!r} does not count this consumer as a member "
-                        f"({ErrorCode(code).name}): it was silent or did not poll for too long, and others own its "
-                        "partitions now. Poll more often, take fewer records a time, or raise max.poll.interval.ms"
-                    )
-                return broker_error(code, f"{what}: {partition}")
+            self.coordinator.moved(code)
+            if code == ErrorCode.STALE_MEMBER_EPOCH:
+                # If we are still a member, a heartbeat brings the new epoch, and the commit is repeated.
+                error = CommitFailedException(
+                    f"{what}: group {self.group_id!r} has given this consumer a newer epoch "
+                    "(STALE_MEMBER_EPOCH); call poll() and commit again"
+                )
+                error.retriable = True
+                return error
+            if code == ErrorCode.REBALANCE_IN_PROGRESS or (code in _FENCED and not self._expelled(place, code)):
+                return RebalanceInProgressException(
+                    f"{what}: group {self.group_id!r} is rebalancing ({ErrorCode(code).name}); call "
+                    "poll() and commit again what this consumer still owns"
+                )
+            if code in _FENCED:
+                return CommitFailedException(
+                    f"{what}: group {self.group_id!r} does not count this consumer as a member "
+                    f"({ErrorCode(code).name}): it was silent or did not poll for too long, and others own its "
+                    "partitions now. Poll more often, take fewer records a time, or raise max.poll.interval.ms"
+                )
+            return broker_error(code, f"{what}: {partition}")
         return _gone_error(what, gone, commit.offsets) if gone else None
 
     def _expelled(self, place: GroupMetadata | None, code: int) -> bool:
@@ -261,23 +259,18 @@ class CommitManager:
     def _read_fetched(
         self, what: str, ids: Mapping[str, uuid.UUID], message: Any
     ) -> tuple[Committed, KafkaException | None]:
-        found: Committed = {}
         group = message.groups[0]
         code = group.error_code
         names = {topic_id: name for name, topic_id in ids.items()}
-        for topic in group.topics:
-            name = topic.name or names.get(topic.topic_id, "")
-            if name in ids and self.metadata.topic_id(name) != ids[name]:
+        for (topic, _), answer in each_partition(group.topics, names):
+            if topic in ids and self.metadata.topic_id(topic) != ids[topic]:
                 # It was recreated since the request: the offset may belong to either topic.
                 code = code or ErrorCode.UNKNOWN_TOPIC_ID
-            for answer in topic.partitions:
-                code = code or answer.error_code
-                if answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
-                    self.stale(name)
-                if answer.committed_offset >= 0:
-                    partition = TopicPartition(name, answer.partition_index)
-                    found[partition] = answer.committed_offset, answer.committed_leader_epoch, answer.metadata or ""
+            code = code or answer.error_code
+            if answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+                self.stale(topic)
         self.coordinator.moved(code)
+        found = fetched_offsets(group, names)
         if not code:
             return found, None
         error = broker_error(code, what)
@@ -306,12 +299,10 @@ def sort_out(
 
 
 def _gone_error(
-    what: str, gone: Iterable[TopicPartition], offsets: Mapping[TopicPartition, tuple[int, int, str]]
+    what: str, gone: Iterable[TopicPartition], offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> UnknownTopicException:
-    names = ", ".join(f"{partition} at {offsets[partition][0]}" for partition in sorted(gone))
-    error = UnknownTopicException(
+    names = ", ".join(f"{partition} at {offsets[partition].offset}" for partition in sorted(gone))
+    return UnknownTopicException(
         f"{what}: not committed: {names}: the topic was deleted, or deleted and created again, so its offsets belong "
         "to other records now; seek() to continue"
     )
-    error.retriable = False
-    return error

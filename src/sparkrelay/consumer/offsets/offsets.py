@@ -11,26 +11,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error
-from sparkrelay.client.leader_requests import ListOffsetsCall
+from sparkrelay.client.leader_requests import list_offsets_call
 from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from sparkrelay.client.leader_requests import LeaderCall
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.base.call import Call
     from sparkrelay.errors import KafkaException
     from sparkrelay.types import TopicPartition
-
-LATEST = -1
-EARLIEST = -2
 
 
 @dataclass(slots=True, eq=False)
 class _Question:
     call: Call
     wanted: Mapping[TopicPartition, int]
-    kind: ListOffsetsCall
+    kind: LeaderCall
     state: RequestState
     found: dict[TopicPartition, int] = field(default_factory=dict)
     in_flight: set[TopicPartition] = field(default_factory=set)
@@ -53,7 +51,8 @@ class OffsetsManager:
         if not wanted:
             call.resolve({})
         else:
-            self._questions.append(_Question(call, dict(wanted), ListOffsetsCall(read_committed), self.make_state()))
+            kind = list_offsets_call(read_committed=read_committed)
+            self._questions.append(_Question(call, dict(wanted), kind, self.make_state()))
 
     def poll(self, now: float) -> PollResult:
         """Return requests for all offsets that are neither known nor under way."""
@@ -70,18 +69,13 @@ class OffsetsManager:
         return PollResult(tuple(requests), wait)
 
     def _ask_leaders(self, question: _Question) -> list[Unsent]:
-        by_leader: dict[int, dict[str, dict[int, int]]] = {}
-        for partition, timestamp in question.wanted.items():
-            if partition in question.found or partition in question.in_flight:
-                continue
-            leader = self.metadata.leader(partition)
-            if leader is None:
-                self.stale(partition.topic)
-                question.call.last_error = self._why_leaderless(partition) or question.call.last_error
-                continue
-            by_leader.setdefault(leader, {}).setdefault(partition.topic, {})[partition.partition] = timestamp
-            question.in_flight.add(partition)
-        return [self._unsent(question, leader, topics) for leader, topics in by_leader.items()]
+        known = question.found.keys() | question.in_flight
+        by_leader, leaderless = self.metadata.by_leader({p: t for p, t in question.wanted.items() if p not in known})
+        for partition in leaderless:
+            self.stale(partition.topic)
+            question.call.last_error = self._why_leaderless(partition) or question.call.last_error
+        question.in_flight.update(*by_leader.values())
+        return [self._unsent(question, leader, asked) for leader, asked in by_leader.items()]
 
     def _why_leaderless(self, partition: TopicPartition) -> KafkaException | None:
         """Return the error for a partition without a leader, None if its metadata is unknown."""
@@ -95,19 +89,17 @@ class OffsetsManager:
             return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
         return broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition}: it has no leader now")
 
-    def _unsent(self, question: _Question, leader: int, topics: Mapping[str, Mapping[int, int]]) -> Unsent:
-        asked = {p for p in question.in_flight if p.partition in topics.get(p.topic, {})}
-
+    def _unsent(self, question: _Question, leader: int, asked: Mapping[TopicPartition, int]) -> Unsent:
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
-            question.in_flight -= asked
+            question.in_flight -= asked.keys()
             if error is None:
                 self._take(question, message, now)
                 return
-            for topic in topics:
+            for topic in {partition.topic for partition in asked}:
                 self.stale(topic)
             self._trouble(question, error, now)
 
-        return Unsent(question.kind.request(topics, self.timeout_ms), handle, leader)
+        return Unsent(question.kind.request(asked, self.timeout_ms), handle, leader)
 
     def _take(self, question: _Question, message: Any, now: float) -> None:
         for partition, code, offset in question.kind.answers(message):
@@ -117,7 +109,6 @@ class OffsetsManager:
             error = broker_error(code, question.kind.describe(partition, question.wanted[partition]))
             if code in STALE_METADATA:
                 self.stale(partition.topic)
-            error.retriable = error.retriable or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             self._trouble(question, error, now)
         if len(question.found) == len(question.wanted):
             question.call.resolve({p: question.found[p] for p in question.wanted})

@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay.client.leader_requests import LATEST
 from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.requests import NOTHING, PollResult
-from sparkrelay.consumer.offsets.offsets import LATEST
 from sparkrelay.errors import OffsetOutOfRangeException
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class PositionsManager:
             self._give_back(lookup, asked, done.error)
             return
         committed: Committed = done.result()
-        for partition, (offset, epoch, _) in committed.items():
-            self.subscription.found(partition, lookup, offset, epoch)
+        for partition, commit in committed.items():
+            self.subscription.found(partition, lookup, commit.offset, commit.leader_epoch)
         self._without_offset(lookup, asked - committed.keys())
         self.notify()
 

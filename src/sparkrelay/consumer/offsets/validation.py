@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error
 from sparkrelay.client.messages import OffsetForLeaderEpochRequest
+from sparkrelay.client.per_topic import grouped
 from sparkrelay.consumer.base.requests import NOTHING, PollResult, RequestState, Unsent
 from sparkrelay.consumer.base.subscription import LeaderView
 from sparkrelay.errors import LogTruncationException, UnknownTopicException
@@ -67,18 +68,11 @@ class ValidationManager:
             self._check()
         if not self._doubtful:
             return NOTHING
-        by_leader: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
-        requests, wait = [], math.inf
-        for partition, asked in list(self._doubtful.items()):
-            if not self.subscription.is_doubtful(partition, asked):
-                del self._doubtful[partition]
-                continue
-            leader = self.metadata.leader(partition)
-            if leader is None:
-                self.stale(partition.topic)
-                wait = min(wait, _LEADERLESS_SECONDS)
-                continue
-            by_leader.setdefault(leader, {})[partition] = asked
+        self._doubtful = {p: asked for p, asked in self._doubtful.items() if self.subscription.is_doubtful(p, asked)}
+        by_leader, leaderless = self.metadata.by_leader(self._doubtful)
+        for partition in leaderless:
+            self.stale(partition.topic)
+        requests, wait = [], _LEADERLESS_SECONDS if leaderless else math.inf
         for leader, questions in by_leader.items():
             state = self._leaders.setdefault(leader, self.make_state())
             if (pause := state.wait(now)) > 0:
@@ -102,14 +96,12 @@ class ValidationManager:
 
     def _unsent(self, leader: int, state: RequestState, questions: Mapping[TopicPartition, tuple[int, int]]) -> Unsent:
         make = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        part = make.OffsetForLeaderPartition
         epochs = {partition: self.metadata.leader_epoch(partition) for partition in questions}
-        topics: dict[str, list[Any]] = {}
-        for partition, (_, epoch) in questions.items():
-            topics.setdefault(partition.topic, []).append(
-                make.OffsetForLeaderPartition(
-                    partition=partition.partition, current_leader_epoch=epochs[partition], leader_epoch=epoch
-                )
-            )
+        topics = grouped(
+            (at.topic, part(partition=at.partition, current_leader_epoch=epochs[at], leader_epoch=epoch))
+            for at, (_, epoch) in questions.items()
+        )
         request = OffsetForLeaderEpochRequest(
             replica_id=-1,
             topics=[make(topic=name, partitions=parts) for name, parts in topics.items()],

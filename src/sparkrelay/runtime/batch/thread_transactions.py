@@ -24,7 +24,7 @@ from sparkrelay.errors import CommitFailedException, KafkaException, SparkRelayE
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from sparkrelay.client.transaction_calls import GroupMember
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
     from sparkrelay.runtime.contract.owners import Owner
     from sparkrelay.types import TopicPartition
@@ -61,7 +61,7 @@ class Transactions(Protocol):
 class Members(Protocol):
     """The thread's group membership: ``InService``."""
 
-    def member(self, but: GroupMember | None = None, *, seconds: float = 0.0) -> GroupMember | None:
+    def member(self, but: GroupMetadata | None = None, *, seconds: float = 0.0) -> GroupMetadata | None:
         """Return the membership to commit offsets with, other than ``but``; None if there is none."""
 
 

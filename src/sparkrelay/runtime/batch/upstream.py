@@ -18,7 +18,7 @@ from sparkrelay.state.watermarks import NO_TIME
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 
-    from sparkrelay.client.admin import CommittedOffset
+    from sparkrelay.client.group_requests import OffsetAndMetadata
     from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.runtime.topics.writers import Writers
@@ -62,7 +62,7 @@ class _Answers:
     writers: Mapping[str, Writers]
     inputs: AbstractSet[TopicPartition]
     above: Mapping[TopicPartition, AbstractSet[TopicPartition]]
-    commits: Mapping[TopicPartition, CommittedOffset]
+    commits: Mapping[TopicPartition, OffsetAndMetadata]
     ends: Mapping[TopicPartition, int]
 
 

@@ -61,8 +61,9 @@ if TYPE_CHECKING:
 
     from sparkrelay.assignment import TaskAssignor
     from sparkrelay.assignment.leader.group import GroupResult
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
+    from sparkrelay.consumer.base.assignor import ClusterView, MemberSubscription
     from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.topology import Topology
     from sparkrelay.types import TaskId

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from sparkrelay.client.transaction_calls import GroupMember
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.runtime.topics.writers import Writers
     from sparkrelay.types import TaskId
@@ -33,7 +33,7 @@ class InService:
         self._news = self._seen = 0
         self._ended = False
         self._paused = False
-        self._member: GroupMember | None = None
+        self._member: GroupMetadata | None = None
         #: Number of expulsions from the group, now and when the running micro-batch began.
         self._expulsions = self._expulsions_seen = 0
         #: Called at each news, under the lock and on any thread: it must neither wait nor call anything here.
@@ -58,7 +58,7 @@ class InService:
         with self._changed:
             self._fallen_out.update(tasks)
 
-    def joined(self, member: GroupMember) -> None:
+    def joined(self, member: GroupMetadata) -> None:
         """Record the stream thread's current group membership."""
         with self._changed:
             self._member = member
@@ -72,7 +72,7 @@ class InService:
             self._changed.notify_all()
 
     @property
-    def present_member(self) -> GroupMember | None:
+    def present_member(self) -> GroupMetadata | None:
         """The stream thread's group membership; None if it has none."""
         return self._member
 
@@ -181,7 +181,7 @@ class InService:
             self._expulsions_seen = self._expulsions
             return self._under_way
 
-    def member(self, but: GroupMember | None = None, *, seconds: float = 0.0) -> GroupMember | None:
+    def member(self, but: GroupMetadata | None = None, *, seconds: float = 0.0) -> GroupMetadata | None:
         """Return the group membership for committing the offsets of the running micro-batch (KIP-447).
 
         Waits up to ``seconds`` for one other than ``but``, whose generation ended. Returns None if there is none, or

@@ -27,7 +27,7 @@ from sparkrelay.state_machine import StateMachine
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from sparkrelay.client.admin import CommittedOffset
+    from sparkrelay.client.group_requests import OffsetAndMetadata
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.contract.commands import LegReport, StateReport
@@ -220,13 +220,13 @@ class Task:
         self.position.batch = max(self.position.batch, batch or 0)
         self.position.committed = self.position.batch if batch is None else batch
 
-    def continue_event_times(self, commits: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def continue_event_times(self, commits: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Restore the written event times from commits: failed batches raised them beyond what readers rely on."""
         reached = reached_by(self.inputs, {p: noted_times(commits[p].metadata) for p in self.inputs if p in commits})
         self._noted_times = as_note(reached)
         self.written_times = WrittenTimes(self.shape.timed_sinks, reached)
 
-    def noted(self, commits: Mapping[TopicPartition, CommittedOffset], now_ms: int) -> BatchNote | None:
+    def noted(self, commits: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int) -> BatchNote | None:
         """Continue the batch numbers in the commits of the inputs, once the task is positioned.
 
         An unfinished batch is taken over unchanged. Without notes (a new task, or offsets that expired or were set by

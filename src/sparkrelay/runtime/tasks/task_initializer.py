@@ -33,8 +33,8 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from sparkrelay.client.admin import CommittedOffset
     from sparkrelay.client.application_admin import ApplicationAdmin
+    from sparkrelay.client.group_requests import OffsetAndMetadata
     from sparkrelay.client.transactions import TransactionCoordinator
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.contract.commands import RestoreReport
@@ -206,7 +206,7 @@ class TaskInitializer:
     def _require_state(
         self,
         ready: Sequence[tuple[Task, RestoreReport | None]],
-        commits: Mapping[TopicPartition, CommittedOffset],
+        commits: Mapping[TopicPartition, OffsetAndMetadata],
         topic_ids: Mapping[str, str],
     ) -> None:
         """Raise StreamsException if state was lost with its changelog and no operator has accepted that.
@@ -227,7 +227,7 @@ class TaskInitializer:
                 raise lost_state(self._config.application_id, task.id, lost, task.changelogs)
 
     def _warn_of_forgotten(
-        self, commits: Mapping[TopicPartition, CommittedOffset], seen: Mapping[TopicPartition, int]
+        self, commits: Mapping[TopicPartition, OffsetAndMetadata], seen: Mapping[TopicPartition, int]
     ) -> None:
         for partition, offset in sorted(seen.items()):
             if offset and partition not in commits:
@@ -242,7 +242,7 @@ class TaskInitializer:
         self,
         ready: Sequence[tuple[Task, RestoreReport | None]],
         seen: Mapping[TopicPartition, int],
-        commits: Mapping[TopicPartition, CommittedOffset],
+        commits: Mapping[TopicPartition, OffsetAndMetadata],
         topic_ids: Mapping[str, str],
     ) -> dict[TopicPartition, int]:
         """Return where tasks begin in topics that replaced those in their state, as set by an operator.
@@ -270,7 +270,7 @@ class TaskInitializer:
 
     def _moved_by_hand(
         self,
-        commits: Mapping[TopicPartition, CommittedOffset],
+        commits: Mapping[TopicPartition, OffsetAndMetadata],
         seen: Mapping[TopicPartition, int],
         topic_ids: Mapping[str, str],
     ) -> dict[TopicPartition, int]:
@@ -442,7 +442,7 @@ class TaskInitializer:
 
 
 def _set_by_hand(
-    partition: TopicPartition, commits: Mapping[TopicPartition, CommittedOffset], topic_ids: Mapping[str, str]
+    partition: TopicPartition, commits: Mapping[TopicPartition, OffsetAndMetadata], topic_ids: Mapping[str, str]
 ) -> bool:
     """Return whether an operator set the group's offset of a partition, for the current topic of that name."""
     topic_id = set_by_hand(commits[partition].metadata)

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sparkrelay.client.transaction_calls import GroupMember
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.consumer import Consumer
 from sparkrelay.errors import ApplicationShutdownException, KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.group.follow_up_rebalance import FollowUp
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sparkrelay.assignment import TaskAssignor
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.consumer.base.assignor import GroupMetadata
     from sparkrelay.protocol import AssignmentInfo, HostInfo
     from sparkrelay.runtime.group.assignment_log import AssignmentLog, Notice
     from sparkrelay.runtime.thread.task_set import TaskSet
@@ -224,7 +224,7 @@ class StreamsMembership:
     def _note_generation(self, metadata: GroupMetadata) -> None:
         """Commit under the newest generation from now on: tasks are ours until they are revoked."""
         if self._tasks is not None and metadata.generation >= 0:
-            self._tasks.joined(GroupMember(metadata.generation, metadata.member_id, metadata.group_instance_id))
+            self._tasks.joined(metadata)
 
     def _lose_if_expelled(self) -> None:
         """Drop all tasks if expelled: ``on_lost`` is not called for those assigned since then."""

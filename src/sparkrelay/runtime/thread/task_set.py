@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from sparkrelay.client.application_admin import ApplicationAdmin
-    from sparkrelay.client.transaction_calls import GroupMember
+    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.client.transactions import TransactionCoordinator
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.batch_thread import BatchThread
@@ -134,7 +134,7 @@ class TaskSet:
 
     # -- what the group says ----------------------------------------------------------------------------------------
 
-    def joined(self, member: GroupMember) -> None:
+    def joined(self, member: GroupMetadata) -> None:
         """Record the thread's membership."""
         self._in_service.joined(member)
 

@@ -24,7 +24,7 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from sparkrelay.client.admin import CommittedOffset
+    from sparkrelay.client.group_requests import OffsetAndMetadata
     from sparkrelay.client.new_records import News
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.layout import TaskLayout
@@ -195,7 +195,7 @@ class Topics:
 
     def commits(
         self, partitions: Collection[TopicPartition], *, stable: bool = False
-    ) -> dict[TopicPartition, CommittedOffset]:
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the group's offsets with their metadata, without partitions that have none.
 
         ``stable`` waits for pending transactional commits.

@@ -10,11 +10,12 @@ import pytest
 from tests.unit.consumer.silent_group import LeavingCore, sessions
 from tests.waiting import wait_until, within
 
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
 from sparkrelay.consumer.api.session import Session
 from sparkrelay.consumer.assignors.built_in import offered
-from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.base.events import (
     Adopted,

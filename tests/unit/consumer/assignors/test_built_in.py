@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.consumer.assignors.built_in import (
     CooperativeStickyAssignor,
     RangeAssignor,
@@ -12,7 +13,7 @@ from sparkrelay.consumer.assignors.built_in import (
 )
 from sparkrelay.consumer.assignors.sticky_assignor import Claim, decode_claim, encode_claim
 from sparkrelay.consumer.assignors.sticky_balance import balanced
-from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
+from sparkrelay.consumer.base.assignor import ClusterView, MemberSubscription
 from sparkrelay.errors import ConfigException
 from sparkrelay.types import TopicPartition
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from kafka.protocol.consumer import OffsetFetchResponse
 from tests.unit.consumer.broker_answers import fetched
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import OffsetFetchResponse
-from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -39,7 +39,7 @@ def test_committed_offsets_wait_for_open_transactions(committing, make_call):
     assert committing.driver.answer("OffsetFetch", fetched(code=ErrorCode.UNSTABLE_OFFSET_COMMIT)).require_stable
     assert committing.driver.pass_time(0.1) == ["OffsetFetch"]
     committing.driver.answer("OffsetFetch", fetched())
-    assert call.result() == {T0: (7, 3, "x")}
+    assert call.result() == {T0: OffsetAndMetadata(7, "x", 3)}
 
 
 def test_no_committed_offset_is_left_out_and_a_refusal_raised(committing, make_call):

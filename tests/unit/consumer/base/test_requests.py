@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import math
 
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.consumer.base.requests import RequestState
 
 
 def test_one_request_at_a_time():
-    state = RequestState(0.1, 1.0, jitter=0)
+    state = RequestState(Backoff(0.1, 1.0, jitter=0))
     assert state.wait(0.0) == 0.0
     state.sent()
     assert state.wait(5.0) == math.inf
@@ -15,7 +16,7 @@ def test_one_request_at_a_time():
 
 
 def test_pauses_grow_to_a_bound_and_end_with_success():
-    state = RequestState(0.1, 1.0, jitter=0)
+    state = RequestState(Backoff(0.1, 1.0, jitter=0))
     pauses = []
     for _ in range(6):
         state.sent()
@@ -28,6 +29,6 @@ def test_pauses_grow_to_a_bound_and_end_with_success():
 
 def test_jitter_stays_in_its_bounds():
     for _ in range(50):
-        state = RequestState(1.0, 1.0, jitter=0.2)
+        state = RequestState(Backoff(1.0, 1.0, jitter=0.2))
         state.failed(0.0)
         assert 0.8 <= state.wait(0.0) <= 1.2

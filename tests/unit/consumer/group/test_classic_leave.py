@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from kafka.protocol.consumer import HeartbeatResponse, LeaveGroupResponse
 from tests.unit.consumer.classic_group import Group
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import HeartbeatResponse, LeaveGroupResponse
 from sparkrelay.consumer.base.events import Hold, JoinNeeded
 from sparkrelay.consumer.group.heartbeats import HeartbeatManager
 from sparkrelay.consumer.group.membership import MemberState

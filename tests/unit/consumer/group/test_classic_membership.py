@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from kafka.protocol.consumer import LeaveGroupResponse
 from tests.unit.consumer.classic_group import T0, T1, Group
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import LeaveGroupResponse
 from sparkrelay.consumer.base.assignor import MemberAssignment, MemberSubscription
 from sparkrelay.consumer.base.call import Call
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared

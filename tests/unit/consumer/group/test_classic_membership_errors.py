@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from kafka.protocol.consumer import SyncGroupResponse
 from tests.unit.consumer.classic_group import T0, Group
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import SyncGroupResponse
 from sparkrelay.consumer.base.assignor import MemberSubscription
 from sparkrelay.consumer.base.events import Assigned, AssignNeeded
 from sparkrelay.consumer.group.membership import MemberState

@@ -12,12 +12,13 @@ from collections import deque
 import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from kafka.protocol.consumer import HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 from tests.examples import examples
 from tests.unit.consumer.group.groups_machine import SOMEBODY, GroupsMachine, counted
 from tests.unit.consumer.surroundings import Located
 
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
@@ -160,7 +161,7 @@ class Member:
             on_step=self.mailbox.put,
             fail=lambda error: self.mailbox.put(ErrorRaised(error)),
             matched=self.subscription.match,
-            retry=RequestState(0.0, 0.0, jitter=0.0),
+            retry=RequestState(Backoff(0.0, 0.0, jitter=0.0)),
         )
         self.network = deque()  # what is on its way: callables
         self.closed = False

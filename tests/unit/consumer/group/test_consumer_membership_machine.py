@@ -17,6 +17,7 @@ from tests.unit.consumer.group.groups_machine import SOMEBODY, GroupsMachine, co
 from tests.unit.consumer.kip848_coordinator import Coordinator
 from tests.unit.consumer.surroundings import Located
 
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.api.exchanges import blocking
 from sparkrelay.consumer.api.rebalance import RebalanceSteps
@@ -55,7 +56,7 @@ class Member:
             fail=lambda error: self.mailbox.put(ErrorRaised(error)),
         )
         self.heartbeats = HeartbeatManager(
-            self.membership, Located(), session_timeout=1e9, state=RequestState(0.0, 0.0, jitter=0.0)
+            self.membership, Located(), session_timeout=1e9, state=RequestState(Backoff(0.0, 0.0, jitter=0.0))
         )
         self.network = deque()  # what is on its way: callables
         self.outstanding = []

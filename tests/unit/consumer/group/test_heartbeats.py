@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from kafka.protocol.consumer import HeartbeatResponse
 from tests.unit.consumer.broker_answers import found
 from tests.unit.consumer.surroundings import Located
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import HeartbeatRequest, HeartbeatResponse
+from sparkrelay.client.messages import HeartbeatRequest
 from sparkrelay.consumer.group.heartbeats import HeartbeatManager
 from sparkrelay.errors import DisconnectException
 

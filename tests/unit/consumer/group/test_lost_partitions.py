@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.group.membership import LostPartitions
 from sparkrelay.types import TopicPartition

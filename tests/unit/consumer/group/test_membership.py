@@ -7,8 +7,9 @@ import pytest
 from tests.unit.consumer import classic_group, consumer_group
 from tests.waiting import LONG
 
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.consumer import Consumer
-from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded
 from sparkrelay.consumer.group import classic_membership, consumer_membership
 from sparkrelay.consumer.group.membership import MemberState

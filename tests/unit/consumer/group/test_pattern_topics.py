@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.consumer.base.requests import RequestState
 from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
 from sparkrelay.consumer.group.pattern_topics import PatternTopics, pattern_for_broker, topics_or_pattern
@@ -16,7 +17,7 @@ class Watching:
     def __init__(self, metadata, driver, metadata_message):
         self.metadata, self.message = metadata, metadata_message
         self.topics = TopicMetadataManager(
-            metadata, max_age=60.0, state=RequestState(0.1, 1.0, jitter=0.0), fail=lambda error: None
+            metadata, max_age=60.0, state=RequestState(Backoff(0.1, 1.0, jitter=0.0)), fail=lambda error: None
         )
         self.patterns = PatternTopics(metadata, self.topics)
         self.driver = driver(self.topics)

@@ -3,8 +3,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.client.messages import HeartbeatRequest, JoinGroupRequest
-from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
 from sparkrelay.consumer.base.metrics import ConsumerMetrics
 from sparkrelay.consumer.base.subscription import SubscriptionState

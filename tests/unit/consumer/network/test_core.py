@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import FetchResponse, FindCoordinatorResponse
+from sparkrelay.client.group_requests import OffsetAndMetadata
+from sparkrelay.client.messages import FetchResponse
 from sparkrelay.consumer.assignors.range_assignor import RangeAssignor
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.base.events import (
@@ -80,7 +81,7 @@ def consuming(cluster, driver):
 def test_whoever_waits_for_a_refused_coordinator_gets_it_at_once(consuming, make_call):
     commits, fetch = [make_call("a commit"), make_call("another commit")], make_call("committed()")
     for call in commits:
-        consuming.process(Commit(call, {T0: (1, -1, "")}, retry=True))
+        consuming.process(Commit(call, {T0: OffsetAndMetadata(1)}, retry=True))
     consuming.process(FetchCommitted(fetch, frozenset({T0})))
     assert consuming.driver.poll() == ["FindCoordinator"]
     consuming.refuse_the_coordinator()
@@ -94,7 +95,7 @@ def test_whoever_waits_for_a_refused_coordinator_gets_it_at_once(consuming, make
 def test_a_commit_after_a_refusal_asks_anew(consuming, make_call):
     for _ in range(2):
         call = make_call("a commit")
-        consuming.process(Commit(call, {T0: (1, -1, "")}, retry=True))
+        consuming.process(Commit(call, {T0: OffsetAndMetadata(1)}, retry=True))
         assert consuming.driver.pass_time(10) == ["FindCoordinator"]
         assert not call.done
         consuming.refuse_the_coordinator()
@@ -106,7 +107,7 @@ def test_a_member_without_a_coordinator_gives_up_and_its_commits_fail(consuming,
     consuming.driver.poll()
     consuming.process(Prepared(consuming.mailbox.take().number))
     call = make_call("a commit")
-    consuming.process(Commit(call, {T0: (1, -1, "")}, retry=True))
+    consuming.process(Commit(call, {T0: OffsetAndMetadata(1)}, retry=True))
     assert "FindCoordinator" in consuming.driver.poll()
     consuming.refuse_the_coordinator()
     assert consuming.core.given_up

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from kafka.protocol.consumer import OffsetCommitResponse
 from tests.unit.consumer.broker_answers import committed
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import OffsetCommitResponse
-from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.errors import (
     AuthorizationException,
     CommitFailedException,

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.consumer.broker_answers import listed
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.consumer.offsets.offsets import LATEST
+from sparkrelay.client.leader_requests import LATEST
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

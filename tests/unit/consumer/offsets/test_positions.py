@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.unit.consumer.broker_answers import fetched, listed
 
+from sparkrelay.client.leader_requests import LATEST
 from sparkrelay.consumer.base.subscription import SubscriptionState
-from sparkrelay.consumer.offsets.offsets import LATEST
 from sparkrelay.consumer.offsets.positions import PositionsManager
 from sparkrelay.errors import AuthenticationException, OffsetOutOfRangeException
 from sparkrelay.types import TopicPartition

@@ -6,10 +6,10 @@ import pickle
 import uuid
 
 import pytest
+from kafka.protocol.consumer import OffsetForLeaderEpochResponse
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import OffsetForLeaderEpochResponse
-from sparkrelay.consumer.base.arguments import OffsetAndMetadata
+from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.offsets.validation import ValidationManager
 from sparkrelay.errors import AuthenticationException, DisconnectException, LogTruncationException

@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from sparkrelay.client.transactions import GroupMember, ProducerIdentity
+from sparkrelay.client.group_requests import GroupMetadata
+from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.errors import CommitFailedException, ProducerFencedException, TimeoutException
 from sparkrelay.runtime.batch.thread_transactions import ThreadTransactions, TransactionKey
 from sparkrelay.runtime.contract.owners import Owner
@@ -12,7 +13,7 @@ from sparkrelay.types import TopicPartition
 
 FIRST, SECOND = TransactionKey(0, 0), TransactionKey(0, 1)
 INPUT = TopicPartition("orders", 0)
-OLD, NEW = GroupMember(1, "me"), GroupMember(2, "me")
+OLD, NEW = GroupMetadata("app", 1, "me"), GroupMetadata("app", 2, "me")
 
 
 class Coordinator:

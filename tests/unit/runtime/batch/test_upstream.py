@@ -5,7 +5,8 @@ import math
 import pytest
 from tests.doubles.tasks import task_of
 
-from sparkrelay.client.admin import EARLIEST, LATEST, CommittedOffset
+from sparkrelay.client.admin import EARLIEST, LATEST
+from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.runtime.batch.upstream import Upstream
 from sparkrelay.runtime.contract.commit_notes import note_text
 from sparkrelay.runtime.tasks.event_times import WrittenTimes
@@ -30,7 +31,7 @@ class Group:
 
     def commit(self, partition, offset, newest=None, *, limit=ANY_TIME):
         note = WrittenTimes(["rows"]).note({} if newest is None else {"rows": newest}, limit=limit)
-        self.stands[partition] = CommittedOffset(offset, note_text(TaskId(0, 0), {"event_times": note}))
+        self.stands[partition] = OffsetAndMetadata(offset, note_text(TaskId(0, 0), {"event_times": note}))
 
     def commits(self, partitions):
         return {partition: self.stands[partition] for partition in partitions if partition in self.stands}
@@ -159,14 +160,14 @@ def test_what_comes_through_another_topic_may_be_older_than_what_was_there():
     group.commit(FIRST, 50)
     group.commit(BETWEEN, 10, 5000, limit=60)
     assert group.limit() == 60
-    group.stands[FIRST] = CommittedOffset(100, "")
+    group.stands[FIRST] = OffsetAndMetadata(100, "")
     group.ends[BETWEEN] = 20
     assert group.limit() == 60, "what it has just written is unread, and is of its backlog"
     group.commit(BETWEEN, 20, 5000, limit=4000)
     assert group.limit() == 5000
     group.ends[FIRST] = 110
     assert group.limit() == 5000
-    group.stands[FIRST] = CommittedOffset(110, "")
+    group.stands[FIRST] = OffsetAndMetadata(110, "")
     group.ends[BETWEEN] = 30
     assert group.limit() == 5000, "that came later"
 
@@ -195,7 +196,7 @@ def test_what_comes_of_a_backlog_has_not_only_just_come():
 def test_a_commit_that_says_nothing_of_times_lets_nobody_go(group):
     """As the first one of a task that begins at the end of its topic, or one that was set by hand."""
     group.commit(FAST, 100, 5000)
-    group.stands[SLOW] = CommittedOffset(100, "")
+    group.stands[SLOW] = OffsetAndMetadata(100, "")
     assert group.limit() == 5000
 
 

@@ -15,7 +15,8 @@ from types import SimpleNamespace
 
 from tests.doubles.tasks import task_of
 
-from sparkrelay.client.admin import EARLIEST, CommittedOffset
+from sparkrelay.client.admin import EARLIEST
+from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.client.new_records import News
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ProducerFencedException, TimeoutException
@@ -168,7 +169,7 @@ class Model:
         self.idle_seconds = IDLE_SECONDS if idle else 0.0
         self.seconds = 1_000.0
         self.logs = {TopicPartition(topic, n): [] for topic in TOPICS for n in range(WIDTH)}
-        self.group: dict[TopicPartition, CommittedOffset] = {}
+        self.group: dict[TopicPartition, OffsetAndMetadata] = {}
         #: The last one of each task, and those before it that do not show everywhere yet.
         self.transactions: dict[TaskId, Transaction] = {}
         self.unfinished: list[Transaction] = []
@@ -226,7 +227,7 @@ class Model:
         if txn.number > self.shown.get(txn.task, 0):
             self.shown[txn.task] = txn.number
             partition = inputs_of(txn.task.subtopology)[txn.task.partition][0]
-            self.group[partition] = CommittedOffset(*txn.commit)
+            self.group[partition] = OffsetAndMetadata(*txn.commit)
 
     def between_requests(self, thread):
         for txn in [*self.unfinished, *self.transactions.values()]:
@@ -323,7 +324,7 @@ class Model:
         if self.rng.random() < 0.3:
             # As with auto.offset.reset=latest, or where a table reuses its topic as changelog.
             for partition, offset in task.position.offsets.items():
-                self.group[partition] = CommittedOffset(offset, task.standing_notes().get(partition, ""))
+                self.group[partition] = OffsetAndMetadata(offset, task.standing_notes().get(partition, ""))
         task.restored()
         thread.in_service.put([task])
 

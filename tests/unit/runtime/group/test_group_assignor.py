@@ -23,8 +23,9 @@ from sparkrelay.assignment import (
     TaskAssignor,
     load_assignor,
 )
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.config import StreamsConfig
-from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
+from sparkrelay.consumer.base.assignor import ClusterView, MemberAssignment, MemberSubscription
 from sparkrelay.errors import (
     IncompatibleTopologyException,
     StreamsException,

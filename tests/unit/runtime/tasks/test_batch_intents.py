@@ -3,7 +3,7 @@
 import pytest
 from tests.doubles.tasks import LENT, initialize, task_in
 
-from sparkrelay.client.admin import CommittedOffset
+from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.runtime.contract.commit_notes import note_text
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote, read_batch
 from sparkrelay.runtime.tasks.task_state import TaskState
@@ -17,8 +17,8 @@ NOW = 1_790_000_000_000
 def opened(offsets, note=None, *, stored=None, beside=None):
     """Return a task that stands there, beside commits of which the first has that note, and whether one is given up."""
     parts = {} if note is None else {"batch": note.as_json()}
-    commits = {p: CommittedOffset(offset, "") for p, offset in offsets.items()}
-    commits[A] = CommittedOffset(offsets[A], note_text(TASK, {**parts, **(beside or {})}))
+    commits = {p: OffsetAndMetadata(offset, "") for p, offset in offsets.items()}
+    commits[A] = OffsetAndMetadata(offsets[A], note_text(TASK, {**parts, **(beside or {})}))
     directory = None if stored is None else "/state/0_3"
     task = task_in(TaskState.CREATED, TASK, (A, B), directory=directory, foreach_batch=True)
     initialize(task)

@@ -8,7 +8,7 @@ import pytest
 from tests.doubles.tasks import task_of
 from tests.waiting import AVOIDED, LONG, within
 
-from sparkrelay.client.transactions import GroupMember
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.types import TaskId
 
@@ -172,7 +172,7 @@ def test_what_cancels_a_batch_cannot_hit_the_next(service):
     assert cancelled == ["ours"]
 
 
-ONE, MEMBER, LATER = TaskId(0, 0), GroupMember(1, "me"), GroupMember(2, "me")
+ONE, MEMBER, LATER = TaskId(0, 0), GroupMetadata("app", 1, "me"), GroupMetadata("app", 2, "me")
 
 
 @pytest.fixture

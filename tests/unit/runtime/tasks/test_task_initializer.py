@@ -5,8 +5,9 @@ from tests.doubles.clock import Clock
 from tests.doubles.state_updater import StateUpdater
 from tests.doubles.tasks import task_of
 
-from sparkrelay.client.admin import EARLIEST, LATEST, CommittedOffset
-from sparkrelay.client.transactions import GroupMember, ProducerIdentity
+from sparkrelay.client.admin import EARLIEST, LATEST
+from sparkrelay.client.group_requests import GroupMetadata, OffsetAndMetadata
+from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import (
     AuthorizationException,
@@ -35,7 +36,7 @@ from sparkrelay.types import TaskId, TopicPartition
 ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
 A, B, INTERNAL = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("app-x-repartition", 0)
 CHANGELOG = TopicPartition("app-counts-changelog", 0)
-MEMBER = GroupMember(3, "member")
+MEMBER = GroupMetadata("app", 3, "member")
 
 
 class Broker:
@@ -57,7 +58,7 @@ class Broker:
 
     def commits(self, partitions, *, stable=False):
         del stable
-        return {p: CommittedOffset(offset, self.notes.get(p, "")) for p, offset in self.committed(partitions).items()}
+        return {p: OffsetAndMetadata(offset, self.notes.get(p, "")) for p, offset in self.committed(partitions).items()}
 
     def offsets(self, wanted, *, timeout, read_committed=True):
         assert timeout <= 10, "the thread has other tasks, and the group"

@@ -8,8 +8,9 @@ import uuid
 import pytest
 
 from sparkrelay.assignment import HighAvailabilityTaskAssignor
+from sparkrelay.client.group_requests import GroupMetadata
 from sparkrelay.config import StreamsConfig
-from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.errors import TimeoutException, WakeupException
 from sparkrelay.protocol import AssignmentInfo
 from sparkrelay.runtime.group.assignment_log import AssignmentLog, Notice

@@ -3,7 +3,7 @@
 import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.client.admin import CommittedOffset
+from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import IncompatibleTopologyException, StreamsException
 from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_text
@@ -131,7 +131,7 @@ class Admin:
     def commits(self, group, partitions, *, stable):
         assert group == "app"
         self.stable.append(stable)
-        return {p: CommittedOffset(40, "") for p in partitions if p.partition == 0}
+        return {p: OffsetAndMetadata(40, "") for p in partitions if p.partition == 0}
 
 
 def test_copies_follow_the_topic_to_the_groups_offset():
