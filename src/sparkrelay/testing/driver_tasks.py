@@ -193,13 +193,11 @@ class DriverTasks:
             for task in self._tasks:
                 if self._waits(task, unread):
                     continue
-                now_ms, limit = self._now_ms(), self._config.max_batch_records
-                limit = limit if self._failing is None else self._failing.limited(limit)
+                now_ms, limit = self._now_ms(), self._failing.limited(self._config.max_batch_records)
                 ranges = task.next_ranges(task.position.offsets, ends, limit, now_ms / 1000, now_ms)
                 if ranges:
                     work[task.id] = task, ranges
-            if self._failing is not None:
-                work = self._failing.chosen(work)
+            work = self._failing.chosen(work)
             if not work:
                 return
             outcome = self._batches.run(self._plans, work, self._layout.sink_partitions)

@@ -19,7 +19,7 @@ from sparkrelay.runtime.tasks.ranges import count_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+    from sparkrelay.runtime.batch.micro_batch import BatchOutcome
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
     from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.types import TaskId, TopicPartition
