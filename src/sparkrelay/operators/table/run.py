@@ -21,7 +21,6 @@ from sparkrelay.runtime.contract.specs import StoreSpec
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.changelogs import send_changelogs, write_changelogs
 from sparkrelay.runtime.worker.context import clock_ms, laid_out, leg_tasks, report_row
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.publish import publish, send_rows
 from sparkrelay.runtime.worker.shares import partitions_of, share_out
 from sparkrelay.runtime.worker.state_reports import state_report
@@ -229,8 +228,7 @@ class TableRunner(StoreSpec):
         Every store advances with every batch, so that its position matches the next batch.
         """
         shares = share_out(leg_tasks(self), batches)
-        freeze_loaded_objects()
-        connections.close_unused()
+        connections.begin_step()
         for share in shares:
             yield self.merge(share)
 

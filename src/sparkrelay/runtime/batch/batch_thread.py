@@ -55,12 +55,11 @@ _LONGEST_PAUSE = 0.1
 _SHORTEST_WAIT = 5.0
 #: New partitions of source topics are noticed within this.
 _SOURCES_SECONDS = 5.0
+#: Pauses before a failed micro-batch runs again; they double.
 _SHORTEST_RETRY = 0.5
-_SHORTEST_BACKOFF = 0.1
+_LONGEST_RETRY = 5.0
 #: An expensive micro-batch, such as the first one, delays the next one no longer.
 _LONGEST_SPACING = 0.1
-#: A recovered broker is noticed within this.
-_LONGEST_BACKOFF = 5.0
 #: Everything but micro-batches can be interrupted.
 _LONGEST_LEAVE = 60.0
 
@@ -99,7 +98,7 @@ class BatchThread:
         self._reset_at = -1
         #: True until a turn finds nothing to do.
         self._ran = True
-        self._backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
+        self._backoff = Backoff.for_brokers()
         #: Timeout for listing ends: short, to report a silent broker soon; it grows for a slow one.
         self._longest_look = self._shortest_wait = min(_SHORTEST_WAIT, config.default_api_timeout_ms / 1000)
         self._limit = BatchLimit(config.max_batch_records, config.transaction_timeout_ms, config.max_batch_retries)
@@ -221,7 +220,7 @@ class BatchThread:
         # While a failing record is searched for, failures are expected.
         tries = 0 if self._failing.searching else _tries(tasks)
         # New Python workers take a while to start.
-        retry = Backoff(_SHORTEST_RETRY, _LONGEST_BACKOFF, jitter=0, failures=tries - 1)
+        retry = Backoff(_SHORTEST_RETRY, _LONGEST_RETRY, jitter=0, failures=tries - 1)
         return max(retry.next() if tries else 0.0, self._due - time.monotonic(), 0.0)
 
     def _await_input(self, tasks: list[Task]) -> float:

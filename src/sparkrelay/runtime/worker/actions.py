@@ -18,7 +18,6 @@ from sparkrelay.runtime.contract.commands import BatchCommand, LegReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, pieces, report_row
 from sparkrelay.runtime.worker.kept_rows import KeptRowsFile
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.shares import rows_by_partition, share_out
 from sparkrelay.runtime.worker.state_reports import next_in_changelog, state_before
 
@@ -37,8 +36,7 @@ _DELETED: Final = "(deleted)"
 def act_leg(spec: ActionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the leg's action on the rows of each task; yield one report per task."""
     tasks = leg_tasks(spec)
-    freeze_loaded_objects()
-    connections.close_unused()
+    connections.begin_step()
     if spec.keeps and tasks:
         yield report_row(_keep(spec, tasks, batches))
         return

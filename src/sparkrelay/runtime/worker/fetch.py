@@ -11,7 +11,6 @@ from sparkrelay.runtime.contract.failure_marks import BatchTooLarge, WorkerFailu
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks
 from sparkrelay.runtime.worker.decoding import decoded_rows, raw_columns, rows_together
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.skipped_records import SkippedRecords
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ _FEW: Final = 4_096
 def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the ranges that the command gives this Spark partition."""
     drain(batches)
-    freeze_loaded_objects()
-    connections.close_unused()
+    connections.begin_step()
     tasks = leg_tasks(spec)
     ranges = {
         partition: span

@@ -24,7 +24,6 @@ from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks,
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.event_times import event_times_ms
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.shares import Share, partitions_of, share_out
 from sparkrelay.runtime.worker.state_reports import next_in_changelog, state_before
 
@@ -43,8 +42,7 @@ _PIECE_BYTES: Final = 32 << 20
 def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the rows of a leg to its sink topic, piece by piece; yield one report per task."""
     tasks = leg_tasks(spec)
-    freeze_loaded_objects()
-    connections.close_unused()
+    connections.begin_step()
     reports = {task.task: LegReport(spec.leg, task.task, task.batch) for task in tasks}
     written: dict[TopicPartition, int] = {}
 
