@@ -13,7 +13,6 @@ from sparkrelay.runtime.batch.batch_runner import SKIPPED_RECORDS, BatchRunner
 from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.batch.global_tables import GLOBAL_TABLES, GlobalTables
 from sparkrelay.runtime.batch.residency import Residency
-from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.spark.jobs import Jobs
 from sparkrelay.runtime.tasks.ranges import source_offsets
 from sparkrelay.runtime.tasks.restore_work import slice_of
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.thread_transactions import TransactionKey
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
-    from sparkrelay.runtime.contract.commands import RestoreReport
+    from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreReport
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.layout import TaskLayout
     from sparkrelay.topology import Leg
@@ -164,19 +163,7 @@ class DriverTasks:
         for task in self._tasks:
             work = task.initialized(new_task_epoch(), ends, self._transactions.committed)
             if work is not None:
-                commands.append(
-                    RestoreCommand(
-                        task.id,
-                        work.directory,
-                        stores=work.missing(work.goal(ends)),
-                        take_over=True,
-                        task_epoch=task.task_epoch,
-                        changelogs=work.changelogs,
-                        source_ends=work.source_ends(),
-                        committed=work.committed,
-                        width=work.width,
-                    )
-                )
+                commands.append(work.command(work.missing(work.goal(ends)), {}))
         reports = {report.task: report for report in self._restored(commands)}
         for task in self._tasks:
             self._serve(task, reports.get(task.id))

@@ -1,87 +1,24 @@
-"""Rows of a micro-batch in files of their process, for the function of ``foreachBatch`` on the driver.
+"""Rows of a micro-batch for the function of ``foreachBatch`` on the driver, from the files that workers wrote.
 
-A file is written under a temporary name, renamed, and read on the same host. It exists from its micro-batch's job until
-the next one at the latest. It need not survive a crash, since the same rows are then made again.
+A file exists from its micro-batch's job until the next one at the latest. After a crash the same rows are made again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from sparkrelay.errors import StreamsException
-from sparkrelay.records.arrow_buffers import as_type
-from sparkrelay.runtime.contract.commands import KeptRows
-from sparkrelay.runtime.worker.context import drain, laid_out, leg_file, remove_earlier
+from sparkrelay.runtime.worker.context import drain, laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sparkrelay.runtime.contract.commands import TaskCommand
-
-
-class KeptRowsFile:
-    """Writes the rows of a task and a leg to a file in parts, so they are never all in memory.
-
-    A context manager: an unfinished file never gets its final name. ``directory`` belongs to this micro-batch; earlier
-    ones beside it are removed.
-    """
-
-    def __init__(self, directory: str, leg: str, task: TaskCommand, schema: pa.Schema) -> None:
-        self._home = Path(directory)
-        self._task = task.task
-        self._path = leg_file(directory, leg, task)
-        self._schema = schema
-        self._open = contextlib.ExitStack()
-        self._stream: pa.ipc.RecordBatchStreamWriter | None = None
-        self._rows = 0
-        remove_earlier(self._home)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self._open.close()
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Write rows with the columns of the schema. Raises StreamsException if that fails."""
-        if not rows.num_rows:
-            return
-        with self._named():
-            if self._stream is None:
-                self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
-                file = self._open.enter_context(pa.OSFile(str(self._unfinished), "wb"))
-                self._stream = self._open.enter_context(pa.ipc.new_stream(file, self._schema))
-            self._stream.write_batch(laid_out(rows.columns, self._schema))
-        self._rows += rows.num_rows
-
-    def finish(self) -> KeptRows | None:
-        """Rename the file, and return its path and row count; None without rows. Raises StreamsException."""
-        if not self._rows:
-            return None
-        with self._named():
-            self._open.close()
-            self._unfinished.replace(self._path)
-        return KeptRows(str(self._path), self._rows)
-
-    @property
-    def _unfinished(self) -> Path:
-        return self._path.with_suffix(f".{os.getpid()}")
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StreamsException(
-                f"the rows of task {self._task} for foreachBatch() cannot be written to {self._path}: {error}"
-            ) from error
+    from sparkrelay.runtime.contract.commands import KeptRows
 
 
 def read_kept_rows(kept: KeptRows, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,9 +29,7 @@ def read_kept_rows(kept: KeptRows, schema: pa.Schema, batches: Iterable[pa.Recor
         with pa.OSFile(kept.path, "rb") as file, pa.ipc.open_stream(file) as stream:
             for batch in stream:
                 count += batch.num_rows
-                yield pa.RecordBatch.from_arrays(
-                    [as_type(batch.column(field.name), field.type) for field in schema], schema=schema
-                )
+                yield laid_out((batch.column(name) for name in schema.names), schema)
     except (OSError, pa.ArrowException, KeyError) as error:
         raise StreamsException(
             f"the rows of this micro-batch cannot be read from {kept.path}: {error}. The DataFrame of foreachBatch() "
