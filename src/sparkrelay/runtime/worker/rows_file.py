@@ -1,7 +1,7 @@
 """Files for rows of a leg's task, in a directory of their micro-batch on the process's host.
 
-A file is written under a temporary name, renamed, and read on the same host. It need not survive a crash: the batch
-then runs again.
+A file is written under a temporary name, renamed, and read on the same host. It exists from its micro-batch's job until
+the next one at the latest. It need not survive a crash: the batch then runs again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract.commands import KeptRows
-from sparkrelay.runtime.worker.context import laid_out
+from sparkrelay.runtime.worker.context import drain, laid_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from sparkrelay.runtime.contract.commands import TaskCommand
 
@@ -103,3 +103,35 @@ class RowsFile:
             yield
         except OSError as error:
             raise StreamsException(f"{self._what} cannot be written to {self._path}: {error}") from error
+
+
+def read_kept_rows(kept: KeptRows, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows, as a step of a placed source; raise StreamsException if it was changed."""
+    drain(batches)
+    count = 0
+    try:
+        with pa.OSFile(kept.path, "rb") as file, pa.ipc.open_stream(file) as stream:
+            for batch in stream:
+                count += batch.num_rows
+                yield laid_out((batch.column(name) for name in schema.names), schema)
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise StreamsException(
+            f"the rows of this micro-batch cannot be read from {kept.path}: {error}. The DataFrame of foreachBatch() "
+            "is for its function alone: they are removed once that has returned"
+        ) from error
+    if count != kept.rows:
+        raise StreamsException(f"{kept.path} has {count} rows, not {kept.rows}: something else has written to it")
+
+
+def remove_step(home: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Remove all rows below a directory, as a step of a placed source; yield nothing."""
+    drain(batches)
+    remove_kept_rows(Path(home))
+    yield from ()
+
+
+def remove_kept_rows(home: Path) -> None:
+    """Remove the rows of all micro-batches below a directory where possible."""
+    with contextlib.suppress(OSError):
+        for path in list(home.iterdir()):
+            shutil.rmtree(path, ignore_errors=True)

@@ -8,8 +8,7 @@ import pytest
 
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract.commands import KeptRows
-from sparkrelay.runtime.worker.kept_rows import read_kept_rows, remove_kept_rows
-from sparkrelay.runtime.worker.rows_file import RowsFile
+from sparkrelay.runtime.worker.rows_file import RowsFile, read_kept_rows, remove_kept_rows
 from sparkrelay.types import TaskId
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
