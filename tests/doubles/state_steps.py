@@ -10,10 +10,10 @@ from sparkrelay.operators.history.run import HistoryRunner
 from sparkrelay.operators.latest.layout import LatestLayout
 from sparkrelay.operators.latest.run import LatestRunner
 from sparkrelay.operators.ranking.layout import PlacesLayout, RowsBesideLayout
-from sparkrelay.operators.ranking.run import RankingRunner
 from sparkrelay.operators.ranking.tables import RankedTableRunner
 from sparkrelay.operators.ranking.windows import RankedWindowsRunner
 from sparkrelay.operators.sessions.run import SessionsRunner
+from sparkrelay.operators.table.grouping import GroupedRunner
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
 from sparkrelay.types import TaskId, TopicPartition
@@ -79,7 +79,7 @@ def history_of(history_ms):
 
 def places_of(ranking):
     """Return the kinds of a step that keeps the first rows of each key of a stream."""
-    return RankingRunner, PlacesLayout, {"ranking": ranking}
+    return GroupedRunner, PlacesLayout, {"ranking": ranking}
 
 
 def ranked_table_of(ranking):

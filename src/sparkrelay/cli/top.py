@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import sys
 import time
 from collections import defaultdict
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkrelay.errors import ConfigException, StreamsException
+from sparkrelay.observe.http_client import HttpConnection
 from sparkrelay.observe.instance_view import read_group
 from sparkrelay.observe.peer import fetch_json
 from sparkrelay.printable import printable
@@ -74,19 +74,16 @@ def top(
 def _ask(url: str) -> dict[str, Any]:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        kind = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}[parts.scheme]
-        connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
-        if not parts.hostname:
-            raise ValueError("no host")
-    except (KeyError, ValueError) as error:
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("no address of a page")
+        connection = HttpConnection(parts.hostname, parts.port, _TIMEOUT_S, tls=parts.scheme == "https")
+    except ValueError as error:
         raise ConfigException(
             f"{url!r} is not the address of a page: give that of any instance with metrics.port, such as "
             "http://localhost:9404"
         ) from error
     try:
-        return read_group(
-            fetch_json(connection, f"{parts.path.rstrip('/')}/api/group", _TIMEOUT_S, longest=_LONGEST_ANSWER)
-        )
+        return read_group(fetch_json(connection, f"{parts.path.rstrip('/')}/api/group", _LONGEST_ANSWER))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise StreamsException(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Final, Self
 
 #: Pauses vary by this share both ways, as with Kafka's own clients.
 JITTER: Final = 0.2
 #: Keeps the power from overflowing; every bound is reached long before.
 _MOST_DOUBLINGS: Final = 16
+
+
+#: First and longest pause, in seconds: a recovered broker is noticed within the longest.
+_BROKER_SECONDS: Final = (0.1, 5.0)
 
 
 class Backoff:
@@ -33,6 +37,11 @@ class Backoff:
         self.failures += 1
         bounded = min(self._longest if longest is None else longest, doubled)
         return bounded * random.uniform(1 - self._jitter, 1 + self._jitter)
+
+    @classmethod
+    def for_brokers(cls) -> Self:
+        """Return the pauses of a thread whose broker does not answer, in seconds."""
+        return cls(*_BROKER_SECONDS, jitter=0)
 
     def reset(self) -> None:
         """Start over after a success."""

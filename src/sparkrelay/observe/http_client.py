@@ -7,6 +7,8 @@ answer on that.
 from __future__ import annotations
 
 import socket
+import ssl
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 _LONGEST_HEAD: Final = 262_144
 _PIECE: Final = 65_536
+_HTTP_PORT, _HTTPS_PORT = 80, 443
 #: Lower statuses announce that the answer is still to come.
 _FINAL: Final = 200
 
@@ -39,24 +42,24 @@ class HttpAnswer:
 
 
 class HttpConnection:
-    """A connection for requests of one thread at a time; ``sock`` is set while it is connected.
+    """A connection for requests of one thread at a time.
 
-    ``timeout_s`` bounds each wait for bytes, not a whole answer.
+    ``timeout_s`` bounds a whole answer, from connecting to its last byte, since a dripping one keeps each single wait
+    short. The name lookup is not included. ``tls`` is True for https.
     """
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
-        self._address = host, port
+    def __init__(self, host: str, port: int | None, timeout_s: float, *, tls: bool = False) -> None:
+        usual = _HTTPS_PORT if tls else _HTTP_PORT
+        self._host, self._port = host, port or usual
         self._timeout_s = timeout_s
-        self.sock: socket.socket | None = None
-
-    def connect(self) -> None:
-        """Connect; raises OSError."""
-        self.sock = socket.create_connection(self._address, self._timeout_s)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._tls = tls
+        named = f"[{host}]" if ":" in host else host
+        self._named = named if self._port == usual else f"{named}:{self._port}"
+        self._sock: socket.socket | None = None
 
     def close(self) -> None:
-        """Close the connection; it may be connected again."""
-        connection, self.sock = self.sock, None
+        """Close the connection; a further request opens another."""
+        connection, self._sock = self._sock, None
         if connection is not None:
             connection.close()
 
@@ -65,26 +68,53 @@ class HttpConnection:
 
         Raises:
             ConnectionError: the connection was closed before the answer was complete.
-            OSError: no answer in time.
+            OSError: nobody listens there, or no whole answer in time.
             ValueError: the answer is not HTTP, or a header of the request has a line break.
         """
-        if self.sock is None:
-            self.connect()
-        assert self.sock is not None, "it is connected"
-        host, port = self._address
-        named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        lines = [f"GET {path} HTTP/1.1", f"Host: {named}", *(f"{name}: {value}" for name, value in headers.items())]
+        until = time.monotonic() + self._timeout_s
+        connection = self._sock = self._sock or self._connected()
+        lines = [
+            f"GET {path} HTTP/1.1",
+            f"Host: {self._named}",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
         if any("\r" in line or "\n" in line for line in lines):
             raise ValueError("a header of a request has a line break")
-        self.sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
         reading = _Reading(longest)
-        while not reading.whole:
-            piece = self.sock.recv(_PIECE)
-            if not piece:
-                reading.end()
-                break
-            reading.feed(piece)
+        try:
+            connection.settimeout(_left(until))
+            connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
+            while not reading.whole:
+                connection.settimeout(_left(until))
+                piece = connection.recv(_PIECE)
+                if not piece:
+                    reading.end()
+                    break
+                reading.feed(piece)
+        except TimeoutError as error:
+            raise TimeoutError(f"no whole answer within {self._timeout_s:g} s") from error
         return reading.answer
+
+    def _connected(self) -> socket.socket:
+        connection = socket.create_connection((self._host, self._port), self._timeout_s)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not self._tls:
+                return connection
+            context = ssl.create_default_context()
+            context.set_alpn_protocols(["http/1.1"])
+            return context.wrap_socket(connection, server_hostname=self._host)
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _left(until: float) -> float:
+    """Return the seconds until a moment (monotonic); raise TimeoutError after it."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 class _Reading:

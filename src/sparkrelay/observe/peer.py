@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from typing import Any, Final
 
+from sparkrelay.observe.http_client import HttpConnection
 from sparkrelay.observe.instance_view import read_view
-from sparkrelay.observe.time_limit import time_limit
 from sparkrelay.settings import host_and_port
 
 _LONGEST_ANSWER: Final = 4 << 20
 _OK: Final = 200
+_HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity"}
 
 
 def ask_instance(address: str, timeout_s: float) -> dict[str, Any]:
@@ -22,32 +22,23 @@ def ask_instance(address: str, timeout_s: float) -> dict[str, Any]:
         OSError: no answer in time.
     """
     host, port = host_and_port(address)
-    connection = http.client.HTTPConnection(host.strip("[]"), port, timeout=timeout_s)
-    return read_view(fetch_json(connection, "/api/instance", timeout_s, longest=_LONGEST_ANSWER))
+    return read_view(fetch_json(HttpConnection(host.strip("[]"), port, timeout_s), "/api/instance", _LONGEST_ANSWER))
 
 
-def fetch_json(connection: http.client.HTTPConnection, path: str, timeout_s: float, *, longest: int) -> Any:
-    """Return the JSON answer to a request and close the connection.
-
-    ``timeout_s`` bounds all from connecting to the last byte, except the name lookup. At most about ``longest`` bytes
-    are read.
+def fetch_json(connection: HttpConnection, path: str, longest: int) -> Any:
+    """Return the JSON answer to a request and close the connection; at most about ``longest`` bytes are read.
 
     Raises:
         ValueError: the answer is too long or not JSON.
         OSError: no answer in time.
     """
     try:
-        with time_limit(connection, timeout_s):
-            connection.request("GET", path, headers={"Accept": "application/json"})
-            response = connection.getresponse()
-            data = response.read(longest + 1)
-        if response.status != _OK:
-            raise ValueError(f"it answers {response.status}: it is not an instance with a page")
-        if len(data) > longest:
+        answer = connection.get(path, _HEADERS, longest=longest)
+        if answer.status != _OK:
+            raise ValueError(f"it answers {answer.status}: it is not an instance with a page")
+        if len(answer.body) > longest:
             raise ValueError(f"it answers with more than {longest >> 20} MiB")
-        return json.loads(data, parse_constant=_refuse)
-    except http.client.HTTPException as error:
-        raise ValueError(f"it does not speak HTTP: {type(error).__name__}") from error
+        return json.loads(answer.body, parse_constant=_refuse)
     except RecursionError as error:
         raise ValueError("its answer is nested too deeply") from error
     finally:

@@ -24,6 +24,11 @@ class StoredColumns:
         columns = [whole(rows.column(field.name)).cast(field.type) for field in self._schema]
         return key_bytes(columns, normal=False)
 
+    def results(self, values: pa.Array) -> list[pa.Array]:
+        """Return the columns of stored rows, null where the value is null, then their timestamps."""
+        times, *columns = self.read(values).values()
+        return [*columns, times]
+
     def read(self, values: pa.Array) -> dict[str, pa.Array]:
         """Return the columns of stored rows by name, timestamps included; null where the value is null."""
         return dict(zip(self._schema.names, key_columns(values, self._schema), strict=True))

@@ -20,6 +20,15 @@ _SETTINGS: Final = settings_of(StreamsConfig)
 #: Limit on clients x tasks of generated scenarios with rack awareness, whose cost exceeds everything else: thousands of
 #: scenarios must take minutes.
 _MOST_PAIRS = 100
+#: The least value of a field.
+_AT_LEAST: Final = {
+    **dict.fromkeys(["churn_size", "clients", "threads", "partitions", "racks", "max_rebalances"], 1),
+    **dict.fromkeys(
+        ["subtopologies", "stateless_subtopologies", "standbys", "initial_lag", "lost_rack", "records_per_task"], 0
+    ),
+    **dict.fromkeys(["bytes_per_record", "input_rate", "follow_up_min_interval_s", "rebalance_s", "detection_s"], 0),
+    **dict.fromkeys(["downtime_s", "pause_s", "cleanup_delay_s"], 0),
+}
 
 
 class Churn(enum.StrEnum):
@@ -106,23 +115,7 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.churn not in list(Churn):
             raise ConfigException(f"churn={self.churn!r} is not known; use one of {', '.join(Churn)}")
-        positive = ("churn_size", "clients", "threads", "partitions", "racks", "max_rebalances")
-        at_least = dict.fromkeys(positive, 1) | dict.fromkeys(
-            (
-                *(
-                    "subtopologies",
-                    "stateless_subtopologies",
-                    "standbys",
-                    "initial_lag",
-                    "lost_rack",
-                    "records_per_task",
-                ),
-                *("bytes_per_record", "input_rate", "follow_up_min_interval_s", "rebalance_s", "detection_s"),
-                *("downtime_s", "pause_s", "cleanup_delay_s"),
-            ),
-            0,
-        )
-        for name, least in at_least.items():
+        for name, least in _AT_LEAST.items():
             if not getattr(self, name) >= least:
                 raise ConfigException(f"{name}={getattr(self, name)} of a scenario must be at least {least}")
         if not self.restore_rate > 0:

@@ -14,7 +14,6 @@ from sparkrelay.runtime.batch.batch_runner import SKIPPED_RECORDS, BatchRunner
 from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.batch.global_tables import GLOBAL_TABLES, GlobalTables
 from sparkrelay.runtime.batch.residency import Residency
-from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.spark.jobs import Jobs
 from sparkrelay.runtime.tasks.ranges import source_offsets
 from sparkrelay.runtime.tasks.restore_work import slice_of
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.thread_transactions import TransactionKey
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
-    from sparkrelay.runtime.contract.commands import RestoreReport
+    from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreReport
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.layout import TaskLayout
     from sparkrelay.topology import Leg
@@ -165,19 +164,7 @@ class DriverTasks:
         for task in self._tasks:
             work = task.initialized(new_task_epoch(), ends, self._transactions.committed)
             if work is not None:
-                commands.append(
-                    RestoreCommand(
-                        task.id,
-                        work.directory,
-                        stores=work.missing(work.goal(ends)),
-                        take_over=True,
-                        task_epoch=task.task_epoch,
-                        changelogs=work.changelogs,
-                        source_ends=work.source_ends(),
-                        committed=work.committed,
-                        width=work.width,
-                    )
-                )
+                commands.append(work.command(work.missing(work.goal(ends)), {}))
         reports = {report.task: report for report in self._restored(commands)}
         for task in self._tasks:
             self._serve(task, reports.get(task.id))
@@ -194,13 +181,11 @@ class DriverTasks:
             for task in self._tasks:
                 if self._waits(task, unread):
                     continue
-                now_ms, limit = self._now_ms(), self._config.max_batch_records
-                limit = limit if self._failing is None else self._failing.limited(limit)
+                now_ms, limit = self._now_ms(), self._failing.limited(self._config.max_batch_records)
                 ranges = task.next_ranges(task.position.offsets, ends, limit, now_ms / 1000, now_ms)
                 if ranges:
                     work[task.id] = task, ranges
-            if self._failing is not None:
-                work = self._failing.chosen(work)
+            work = self._failing.chosen(work)
             if not work:
                 return
             outcome = self._batches.run(self._plans, work, self._layout.sink_partitions)

@@ -1,11 +1,12 @@
 """What a server may answer to us, whole or in pieces, and what is no answer."""
 
 import http.client
+import threading
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from tests.speaker import speaker
-from tests.waiting import LONG
+from tests.waiting import LONG, within
 
 from sparkrelay.observe import http_client
 from sparkrelay.observe.http_client import HttpConnection
@@ -85,6 +86,50 @@ def test_it_does_not_matter_in_what_pieces_an_answer_comes(cuts):
             reading.feed(whole[start:stop])
     assert (reading.whole, summed(reading.answer)) == (True, (200, b"abc", True))
     assert reading.answer.headers == {"x-header": "value", "content-length": "3"}
+
+
+SILENT = {"again": (b"", 0.05)}
+
+
+@pytest.mark.parametrize(
+    ("says", "again"),
+    [
+        ([], (b"", 0.05)),
+        ([OK], (b"X: y\r\n", 0.01)),
+        ([OK + b"Content-Length: 9999\r\n\r\n"], (b" ", 0.01)),
+    ],
+)
+def test_a_whole_answer_has_a_limit_of_time_however_short_each_wait_is(says, again):
+    with speaker(*says, again=again) as address:
+        connection = HttpConnection("127.0.0.1", int(address.rpartition(":")[2]), 0.2)
+        with within(), pytest.raises(TimeoutError, match="no whole answer within 0.2 s"):
+            connection.get("/", {}, longest=99_999)
+        connection.close()
+
+
+def test_one_with_less_time_is_not_kept_waiting_by_one_with_more():
+    with speaker(**SILENT) as slow, speaker(**SILENT) as fast:
+        patient, hasty = (
+            HttpConnection("127.0.0.1", int(to.rpartition(":")[2]), s) for to, s in ((slow, 600), (fast, 0.2))
+        )
+        failed = []
+
+        def wait_long():
+            try:
+                patient.get("/", {}, longest=LONGEST)
+            except OSError as error:
+                failed.append(type(error))
+
+        waiting = threading.Thread(target=wait_long, daemon=True)
+        waiting.start()
+        with within(), pytest.raises(TimeoutError, match="within 0.2 s"):
+            hasty.get("/", {}, longest=LONGEST)
+        assert not failed
+        hasty.close()
+    waiting.join(LONG)
+    patient.close()
+    # The other side has closed: that is no lack of time.
+    assert failed == [ConnectionResetError]
 
 
 def test_it_asks_as_the_standard_library_s_client_does():

@@ -160,9 +160,11 @@ def test_tasks_that_are_merged_together_have_each_its_own_groups(tmp_path, monke
         found = list(spec.apply(iter([rows])))
         assert len(found) == (1 if small or not count else 3)
         for merged in found:
+            first = 0
             for outcome in merged.outcomes:
                 partition = outcome.command.task.partition
-                own = merged.emitted.slice(outcome.first, outcome.rows_out).to_pylist()
+                own = merged.emitted.slice(first, outcome.rows_out).to_pylist()
+                first += outcome.rows_out
                 assert outcome.rows_in == int((partitions == partition).sum())
                 assert {row[hidden_columns.PARTITION] for row in own} <= {partition}
                 assert sorted(row["key"] for row in own) == sorted({f"key{k}" for k in keys[partitions == partition]})

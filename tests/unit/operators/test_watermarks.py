@@ -99,11 +99,13 @@ class Tasks:
         if sources is not None:
             batch = batch.append_column(hidden_columns.SOURCE, pa.array(sources, pa.int32()))
         for merged in self.spec.apply(iter([batch] if rows else [])):
+            first = 0
             for outcome in merged.outcomes:
                 outcome.result()
                 self.late += outcome.result().entry.rows_late
                 self.reports[outcome.command.task.partition] = state_report(outcome.result().entry)
-                own = merged.emitted.slice(outcome.first, outcome.rows_out)
+                own = merged.emitted.slice(first, outcome.rows_out)
+                first += outcome.rows_out
                 assert set(own.column(hidden_columns.PARTITION).to_pylist()) <= {outcome.command.task.partition}
                 found += [
                     (outcome.command.task.partition, row["window"]["start"].microsecond // 1000, row["key"], row["n"])

@@ -16,7 +16,7 @@ from pyspark.sql import Column, functions as F
 from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.operators.aggregate.collected_calls import COLLECTED, collected_call
+from sparkrelay.operators.aggregate.collected_calls import COLLECTED
 from sparkrelay.runtime.compile.catalyst import items, java, kind, named, nodes
 from sparkrelay.runtime.contract import hidden_columns
 
@@ -249,7 +249,7 @@ def _parsed_call(expression: Any, where: str) -> AggregateCall:
             raise _unsupported(where, text)
         return AggregateCall(_BY[found], (children[0], _where(condition, children[1])))
     if found in COLLECTED:
-        collected = collected_call(function, found, distinct=distinct)
+        collected = COLLECTED[found](function, distinct)
         if isinstance(collected, str):
             raise _unsupported(where, text, collected)
         ours, arguments, distinct, options = collected

@@ -18,17 +18,6 @@ _DEVIATION: Final = 1.106
 _MOST_REGISTERS: Final = 14
 
 
-def collected_call(function: Any, name: str, *, distinct: bool) -> Found | str:
-    """Return the state of such an aggregate, or why it is not supported.
-
-    Args:
-        function: Catalyst's function.
-        name: its class.
-        distinct: whether each value counts once.
-    """
-    return COLLECTED[name](function, distinct)
-
-
 def _list(function: Any, distinct: bool) -> Found | str:
     if not function.ignoreNulls():
         return "lists skip nulls; collect structs to keep them, collect_list(struct(x))"
@@ -117,7 +106,8 @@ def _approx_count_distinct(function: Any, _: bool) -> Found | str:
     return "approx_count_distinct", [function.child()], False, (max(registers, 4),)
 
 
-#: Catalyst's class -> reader.
+#: Catalyst's class -> the reader of such a function, given whether each value counts once. It returns the state, or why
+#: the aggregate is not supported.
 COLLECTED: Final[dict[str, Callable[[Any, bool], Found | str]]] = {
     "CollectList": _list,
     "CollectSet": _set,

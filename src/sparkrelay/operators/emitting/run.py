@@ -15,7 +15,6 @@ from sparkrelay.runtime.contract.specs import StoreSpec
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.changelogs import write_changelogs
 from sparkrelay.runtime.worker.context import clock_ms, leg_tasks, whole
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.task_steps import batch_stamp, store_after, task_failure, task_store
 from sparkrelay.state import Watermark
@@ -95,8 +94,7 @@ class EmittingRunner(StoreSpec):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Change each task's store and write the changelog; yield the output rows."""
         shares = share_out(leg_tasks(self), batches)
-        freeze_loaded_objects()
-        connections.close_unused()
+        connections.begin_step()
         done: list[tuple[TaskStep, Applied]] = []
         for share in shares:
             for task in share.tasks:

@@ -20,7 +20,33 @@ if TYPE_CHECKING:
     from sparkrelay.operators.process.variables import Group, VariableSpec, Work
 
 
-class Handle(StatefulProcessorHandle):
+class VariablesHandle(StatefulProcessorHandle):
+    """A handle that makes every kind of variable the same way."""
+
+    def _variable(self, kind: str, name: str, key: Any, value: Any, ttl_ms: int | None) -> Any:
+        """Return a variable of this kind, with schemas as a processor gives them; ``key`` is None without a map."""
+        raise NotImplementedError
+
+    def getValueState(self, stateName: str, schema: StructType | str, ttlDurationMs: int | None = None) -> ValueState:
+        state: ValueState = self._variable("value", stateName, None, schema, ttlDurationMs)
+        return state
+
+    def getListState(self, stateName: str, schema: StructType | str, ttlDurationMs: int | None = None) -> ListState:
+        state: ListState = self._variable("list", stateName, None, schema, ttlDurationMs)
+        return state
+
+    def getMapState(
+        self,
+        stateName: str,
+        userKeySchema: StructType | str,
+        valueSchema: StructType | str,
+        ttlDurationMs: int | None = None,
+    ) -> MapState:
+        state: MapState = self._variable("map", stateName, userKeySchema, valueSchema, ttlDurationMs)
+        return state
+
+
+class Handle(VariablesHandle):
     """The handle of one task's micro-batch.
 
     Args:
@@ -52,31 +78,22 @@ class Handle(StatefulProcessorHandle):
             state.write()
         self.timers.write()
 
+    def _variable(self, kind: str, name: str, key: Any, value: Any, ttl_ms: int | None) -> State:
+        """Return a variable that ``init`` asked for on the driver, too."""
+        del key, value, ttl_ms
+        known = self._known.get(name)
+        if known is None or known.kind != kind:
+            raise RuntimeError(
+                f"init() asks for {kind} state {name!r}, but did not when the pipeline was built: it must ask for the "
+                "same variables everywhere"
+            )
+        if name not in self._states:
+            if self._work.group is not None:
+                raise RuntimeError(f"{kind} state {name!r} is requested outside of init()")
+            self._states[name] = state_of(self._work, known)
+        return self._states[name]
+
     # -- PySpark's ------------------------------------------------------------------------------------------------
-
-    def getValueState(self, stateName: str, schema: StructType | str, ttlDurationMs: int | None = None) -> ValueState:
-        del schema, ttlDurationMs
-        state = self._declared(stateName, "value")
-        assert isinstance(state, ValueState)
-        return state
-
-    def getListState(self, stateName: str, schema: StructType | str, ttlDurationMs: int | None = None) -> ListState:
-        del schema, ttlDurationMs
-        state = self._declared(stateName, "list")
-        assert isinstance(state, ListState)
-        return state
-
-    def getMapState(
-        self,
-        stateName: str,
-        userKeySchema: StructType | str,
-        valueSchema: StructType | str,
-        ttlDurationMs: int | None = None,
-    ) -> MapState:
-        del userKeySchema, valueSchema, ttlDurationMs
-        state = self._declared(stateName, "map")
-        assert isinstance(state, MapState)
-        return state
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         due = self._time("registerTimer", expiryTimestampMs)
@@ -95,19 +112,6 @@ class Handle(StatefulProcessorHandle):
 
     def deleteIfExists(self, stateName: str) -> None:
         self._states.pop(stateName, None)
-
-    def _declared(self, name: str, kind: str) -> State:
-        known = self._known.get(name)
-        if known is None or known.kind != kind:
-            raise RuntimeError(
-                f"init() asks for {kind} state {name!r}, but did not when the pipeline was built: it must ask for the "
-                "same variables everywhere"
-            )
-        if name not in self._states:
-            if self._work.group is not None:
-                raise RuntimeError(f"{kind} state {name!r} is requested outside of init()")
-            self._states[name] = state_of(self._work, known)
-        return self._states[name]
 
     def _time(self, method: str, value: Any) -> int:
         if self._time_mode == "none":

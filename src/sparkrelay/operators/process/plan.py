@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import ListState, MapState, StatefulProcessorHandle, ValueState
+from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 from pyspark.sql.types import StructType, VariantType, _has_type, _parse_datatype_string
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.emitting.plan import EmittingPlan
+from sparkrelay.operators.process.handle import VariablesHandle
 from sparkrelay.operators.process.keys import LONGEST_NAME
 from sparkrelay.operators.process.run import CallProcessor
 from sparkrelay.operators.process.step import Transformation
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 #: Prefix of the grouping columns, which may be computed.
 _KEY: Final = hidden_columns.PREFIX + "group_"
+#: PySpark's variables, by kind.
+_KINDS: Final[Mapping[str, Any]] = {"value": ValueState, "list": ListState, "map": MapState}
 
 
 class Plan(EmittingPlan[Transformation]):
@@ -183,27 +186,13 @@ def _declared(step: Transformation, where: str) -> tuple[VariableSpec, ...]:
     return tuple(handle.variables.values())
 
 
-class _DeclaringHandle(StatefulProcessorHandle):
+class _DeclaringHandle(VariablesHandle):
     """Records the variables that a processor asks for."""
 
     def __init__(self, step: Transformation, where: str) -> None:
         self.variables: dict[str, VariableSpec] = {}
         self._step = step
         self._where = where
-
-    def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ValueState:
-        self._note(stateName, "value", None, schema, ttlDurationMs)
-        return ValueState(None, stateName)  # type: ignore[arg-type]
-
-    def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ListState:
-        self._note(stateName, "list", None, schema, ttlDurationMs)
-        return ListState(None, stateName)  # type: ignore[arg-type]
-
-    def getMapState(
-        self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None
-    ) -> MapState:
-        self._note(stateName, "map", userKeySchema, valueSchema, ttlDurationMs)
-        return MapState(None, stateName)  # type: ignore[arg-type]
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         raise _no_group("registerTimer", expiryTimestampMs)
@@ -217,7 +206,8 @@ class _DeclaringHandle(StatefulProcessorHandle):
     def deleteIfExists(self, stateName: str) -> None:
         self.variables.pop(stateName, None)
 
-    def _note(self, name: Any, kind: str, key: Any, value: Any, ttl_ms: Any) -> None:
+    def _variable(self, kind: str, name: Any, key: Any, value: Any, ttl_ms: Any) -> ValueState | ListState | MapState:
+        """Record a variable."""
         what = f"{self._where}: {kind} state {name!r}"
         if not isinstance(name, str) or not name or "\0" in name or len(name.encode()) > LONGEST_NAME:
             raise TopologyException(f"{what}: a variable's name must be a string of 1 to {LONGEST_NAME} bytes")
@@ -236,6 +226,8 @@ class _DeclaringHandle(StatefulProcessorHandle):
                 raise TopologyException(f"{what}: a variant cannot be stored; store F.to_json() of it, a string")
             check_packable(some, what, "be kept as state")
         self.variables[name] = VariableSpec(name=name, kind=kind, key=key, value=value, ttl_ms=ttl_ms)
+        made: ValueState | ListState | MapState = _KINDS[kind](None, name)
+        return made
 
 
 def _no_group(method: str, *args: Any) -> RuntimeError:

@@ -22,28 +22,43 @@ if TYPE_CHECKING:
 _PLACES: Final = StructType([StructField("first", LongType(), False), StructField("next", LongType(), False)])
 
 
-class _Value(ValueState):
-    def __init__(self, work: Work, spec: VariableSpec) -> None:
+class _Variable:
+    """What the kinds of variables have in common."""
+
+    def __init__(self, work: Work, spec: VariableSpec, codec: RowCodec) -> None:
         self._work = work
         self._name = spec.name
-        self._verified = Verifier(spec.value, f"value state {spec.name!r}")
-        self._cells = Cells(work, RowCodec(spec.value), spec.ttl_ms)
+        self._verified = Verifier(spec.value, f"{spec.kind} state {spec.name!r}")
+        self._cells = Cells(work, codec, spec.ttl_ms)
         self._copies = is_nested(spec.value)
 
     def load(self, groups: Iterable[Group]) -> None:
-        """Read the values of groups ahead."""
+        """Read the variables of groups ahead."""
         self._cells.load([variable_key(group.part, self._name) for group in groups])
 
     def write(self) -> None:
         """Add the changes to the work's."""
         self._cells.write()
 
+    @property
+    def _key(self) -> bytes:
+        return variable_key(self._work.turn.part, self._name)
+
+    def _own(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a row that its reader may modify."""
+        return tuple(map(plain, row)) if self._copies else row
+
+
+class _Value(_Variable, ValueState):
+    def __init__(self, work: Work, spec: VariableSpec) -> None:
+        super().__init__(work, spec, RowCodec(spec.value))
+
     def exists(self) -> bool:
         return self._cells.get(self._key) is not None
 
     def get(self) -> tuple[Any, ...] | None:
         found = self._cells.get(self._key)
-        return None if found is None else _own(found, copies=self._copies)
+        return None if found is None else self._own(found)
 
     def update(self, newValue: tuple[Any, ...]) -> None:
         self._cells.put(self._key, self._key, self._verified(newValue))
@@ -51,23 +66,15 @@ class _Value(ValueState):
     def clear(self) -> None:
         self._cells.put(self._key, self._key, None)
 
-    @property
-    def _key(self) -> bytes:
-        return variable_key(self._work.turn.part, self._name)
 
-
-class _List(ListState):
+class _List(_Variable, ListState):
     """Elements have consecutive keys: appending one writes only that."""
 
     def __init__(self, work: Work, spec: VariableSpec) -> None:
-        self._work = work
-        self._name = spec.name
-        self._verified = Verifier(spec.value, f"list state {spec.name!r}")
+        super().__init__(work, spec, RowCodec(spec.value))
         # The span expires with the last element.
         self._places = Cells(work, RowCodec(_PLACES), spec.ttl_ms)
-        self._elements = Cells(work, RowCodec(spec.value), spec.ttl_ms)
         self._expires = spec.ttl_ms is not None
-        self._copies = is_nested(spec.value)
 
     def load(self, groups: Iterable[Group]) -> None:
         """Read the spans of groups' lists ahead."""
@@ -76,11 +83,11 @@ class _List(ListState):
         if self._expires:
             # Appending checks whether the first element has expired.
             spans = ((key, self._places.get(key)) for key in variables)
-            self._elements.load([element_key(key, span[0]) for key, span in spans if span is not None])
+            self._cells.load([element_key(key, span[0]) for key, span in spans if span is not None])
 
     def write(self) -> None:
         """Add the changes to the work's."""
-        self._elements.write()
+        self._cells.write()
         self._places.write()
 
     def exists(self) -> bool:
@@ -89,9 +96,9 @@ class _List(ListState):
 
     def get(self) -> Iterator[tuple[Any, ...]]:
         keys = self._keys()
-        self._elements.load(keys)
-        rows = [row for key in keys if (row := self._elements.get(key)) is not None]
-        return (_own(row, copies=self._copies) for row in rows)
+        self._cells.load(keys)
+        rows = [row for key in keys if (row := self._cells.get(key)) is not None]
+        return map(self._own, rows)
 
     def put(self, newState: Iterable[tuple[Any, ...]]) -> None:
         rows = [self._verified(value) for value in newState]
@@ -107,7 +114,7 @@ class _List(ListState):
     def clear(self) -> None:
         variable = self._key
         for key in self._keys():
-            self._elements.put(variable, key, None)
+            self._cells.put(variable, key, None)
         self._places.put(variable, variable, None)
 
     def _append(self, rows: list[tuple[Any, ...]]) -> None:
@@ -116,7 +123,7 @@ class _List(ListState):
         variable, (first, place) = self._key, self._span()
         first = self._unexpired(first, place)
         for place, row in enumerate(rows, place):  # noqa: B020 - continues from there
-            self._elements.put(variable, element_key(variable, place), row)
+            self._cells.put(variable, element_key(variable, place), row)
         self._places.put(variable, variable, (first, place + 1))
 
     def _unexpired(self, first: int, end: int) -> int:
@@ -126,9 +133,9 @@ class _List(ListState):
         step = 1
         while first < end:
             keys = [element_key(self._key, place) for place in range(first, min(first + step, end))]
-            self._elements.load(keys)
+            self._cells.load(keys)
             for key in keys:
-                if self._elements.get(key) is not None:
+                if self._cells.get(key) is not None:
                     return first
                 first += 1
             step *= 2
@@ -141,51 +148,39 @@ class _List(ListState):
     def _keys(self) -> list[bytes]:
         return [element_key(self._key, place) for place in range(*self._span())]
 
-    @property
-    def _key(self) -> bytes:
-        return variable_key(self._work.turn.part, self._name)
 
-
-class _Map(MapState):
+class _Map(_Variable, MapState):
     """Every entry has its own key: reading one reads only that."""
 
     def __init__(self, work: Work, spec: VariableSpec) -> None:
         assert spec.key is not None, "a map has keys"
-        self._work = work
-        self._name = spec.name
+        super().__init__(work, spec, RowCodec(spec.key, spec.value))
         self._verified_key = Verifier(spec.key, f"a key of map state {spec.name!r}")
-        self._verified = Verifier(spec.value, f"map state {spec.name!r}")
         self._key_codec = RowCodec(spec.key)
         self._encoded: dict[tuple[Any, ...], bytes] = {}
         self._width = len(spec.key)
-        self._cells = Cells(work, RowCodec(spec.key, spec.value), spec.ttl_ms)
-        self._copies = is_nested(spec.value)
 
     def load(self, groups: Iterable[Group]) -> None:
         """Read nothing ahead: the entries that will be read are unknown."""
 
-    def write(self) -> None:
-        """Add the changes to the work's."""
-        self._cells.write()
-
     def exists(self) -> bool:
-        return self._cells.has_entries(self._variable)
+        return self._cells.has_entries(self._key)
 
     def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
         found = self._cells.get(self._place(self._verified_key(key)))
-        return None if found is None else _own(found[self._width :], copies=self._copies)
+        return None if found is None else self._own(found[self._width :])
 
     def containsKey(self, key: tuple[Any, ...]) -> bool:
         return self._cells.get(self._place(self._verified_key(key))) is not None
 
     def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
         key = self._verified_key(key)
-        self._cells.put(self._variable, self._place(key), (*key, *self._verified(value)))
+        self._cells.put(self._key, self._place(key), (*key, *self._verified(value)))
 
     def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        places = self._cells.load_entries(self._variable)
+        places = self._cells.load_entries(self._key)
         rows = [row for place in places if (row := self._cells.get(place)) is not None]
-        own = (_own(row, copies=self._copies) for row in rows)
+        own = map(self._own, rows)
         return ((row[: self._width], row[self._width :]) for row in own)
 
     def keys(self) -> Iterator[tuple[Any, ...]]:
@@ -195,11 +190,11 @@ class _Map(MapState):
         return (value for _, value in self.iterator())
 
     def removeKey(self, key: tuple[Any, ...]) -> None:
-        self._cells.put(self._variable, self._place(self._verified_key(key)), None)
+        self._cells.put(self._key, self._place(self._verified_key(key)), None)
 
     def clear(self) -> None:
-        for place in self._cells.load_entries(self._variable):
-            self._cells.put(self._variable, place, None)
+        for place in self._cells.load_entries(self._key):
+            self._cells.put(self._key, place, None)
 
     def _place(self, key: tuple[Any, ...]) -> bytes:
         # Other types have equal values that are encoded differently: True and 1, 0.0 and -0.0.
@@ -209,11 +204,7 @@ class _Map(MapState):
             (encoded,) = self._key_codec.write([key], [0])
             if known:
                 self._encoded[key] = encoded
-        return entry_key(self._variable, encoded)
-
-    @property
-    def _variable(self) -> bytes:
-        return variable_key(self._work.turn.part, self._name)
+        return entry_key(self._key, encoded)
 
 
 State = _Value | _List | _Map
@@ -223,8 +214,3 @@ def state_of(work: Work, spec: VariableSpec) -> State:
     """Return a variable's state."""
     kinds: dict[str, type[State]] = {"value": _Value, "list": _List, "map": _Map}
     return kinds[spec.kind](work, spec)
-
-
-def _own(row: tuple[Any, ...], *, copies: bool) -> tuple[Any, ...]:
-    """Return a row that its reader may modify."""
-    return tuple(map(plain, row)) if copies else row

@@ -105,8 +105,7 @@ class FirstRows:
 
     def results(self, values: pa.Array) -> list[pa.Array]:
         """Return the columns of stored rows, null for null, then their timestamps."""
-        times, *columns = self._columns.read(values).values()
-        return [*columns, times]
+        return self._columns.results(values)
 
 
 def _flags(array: pa.Array) -> NDArray[np.bool_]:

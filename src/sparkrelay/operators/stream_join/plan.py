@@ -159,9 +159,7 @@ class Plan(EmittingPlan[StreamJoin]):
             output=arrow_schema(output),
             earlier_us=earlier_us,
             later_us=later_us,
-            later=frozenset(
-                names(topic, other.source.internal) for other in own[number + 1 :] for topic in other.source.topics
-            ),
+            later=frozenset(names.sources(*own[number + 1 :])),
             number=number,
         )
         return made, output

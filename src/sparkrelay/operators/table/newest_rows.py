@@ -64,8 +64,7 @@ class NewestRows:
 
     def results(self, values: pa.Array) -> list[pa.Array]:
         """Return the columns of stored rows, null for null, then their timestamps."""
-        times, *columns = self._columns.read(values).values()
-        return [*columns, times]
+        return self._columns.results(values)
 
 
 def _same(old: pa.Array, new: pa.Array) -> pa.Array:

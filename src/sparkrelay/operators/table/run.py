@@ -21,7 +21,6 @@ from sparkrelay.runtime.contract.specs import StoreSpec
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.changelogs import send_changelogs, write_changelogs
 from sparkrelay.runtime.worker.context import clock_ms, laid_out, leg_tasks, report_row
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.publish import publish, send_rows
 from sparkrelay.runtime.worker.shares import partitions_of, share_out
 from sparkrelay.runtime.worker.state_reports import state_report
@@ -63,7 +62,6 @@ class TaskOutcome:
     Attributes:
         rows_in: number of input rows.
         seconds: duration; work for several tasks is divided equally.
-        first: index of its first output row.
         rows_out: number of its output rows.
         applied: the change of the store.
         over: ``key, value`` of closed windows, if they are emitted.
@@ -73,11 +71,16 @@ class TaskOutcome:
     command: TaskCommand
     rows_in: int
     seconds: float = 0.0
-    first: int = 0
     rows_out: int = 0
     applied: Applied | None = None
     over: pa.RecordBatch | None = None
     error: SparkRelayError | None = None
+
+    @property
+    def directory(self) -> str:
+        """The directory of the task's state."""
+        assert self.command.directory is not None, "a stateful task has a directory"
+        return self.command.directory
 
     def result(self) -> Applied:
         """Return the change of the store, or raise the error."""
@@ -204,24 +207,14 @@ class TableRunner(StoreSpec):
             tasks = [outcome.command for outcome in merged.outcomes]
             send_changelogs(transaction, self, list(zip(tasks, results, strict=True)))
             sent = send_rows(spec, transaction, merged.emitted, tasks, [one.rows_out for one in merged.outcomes])
-            reports = []
-            for outcome, applied, its in zip(merged.outcomes, results, sent, strict=True):
-                command = outcome.command
-                assert command.directory is not None, "a stateful task has a directory"
-                reports.append(
-                    LegReport(
-                        spec.leg,
-                        command.task,
-                        command.batch,
-                        rows_in=outcome.rows_in,
-                        rows_out=its.rows,
-                        oldest_out=its.oldest,
-                        newest_out=its.newest,
-                        state=state_report(applied.entry, disk_bytes(command.directory)),
-                        seconds={"state": outcome.seconds},
-                    )
+            return [
+                report._replace(
+                    rows_in=outcome.rows_in,
+                    state=state_report(applied.entry, disk_bytes(outcome.directory)),
+                    seconds={"state": outcome.seconds},
                 )
-            return reports
+                for outcome, applied, report in zip(merged.outcomes, results, sent, strict=True)
+            ]
 
         work = (
             ([outcome.command for outcome in merged.outcomes], functools.partial(send, merged))
@@ -235,8 +228,7 @@ class TableRunner(StoreSpec):
         Every store advances with every batch, so that its position matches the next batch.
         """
         shares = share_out(leg_tasks(self), batches)
-        freeze_loaded_objects()
-        connections.close_unused()
+        connections.begin_step()
         for share in shares:
             yield self.merge(share)
 
@@ -270,10 +262,8 @@ class TableRunner(StoreSpec):
         else:
             sizes = [outcome.emitted().num_rows for outcome in outcomes]
             together = pa.concat_batches([outcome.emitted() for outcome in outcomes])
-        first = 0
         for outcome, size in zip(outcomes, sizes, strict=True):
-            outcome.first, outcome.rows_out = first, size
-            first += size
+            outcome.rows_out = size
         return Merged(outcomes, together)
 
 
@@ -314,7 +304,6 @@ def _on_time(
     for outcome in outcomes:
         task = outcome.command
         behind[task.task.partition] = [index for index, topic in enumerate(runner.topics) if topic in task.behind]
-        assert task.directory is not None, "a stateful task has a directory"
         try:
             store, stamp = task_store(runner, task), batch_stamp(runner, task)
             header = store.header_before(stamp)
@@ -325,7 +314,7 @@ def _on_time(
                 limits = {topic: ms - watermark.delay_ms for topic, ms in task.event_time_limits.items()}
                 sources[task.task.partition] = Sources(runner.topics, known, holding, limits)
         except SparkRelayError as error:
-            connections.forget_store(task.directory)
+            connections.forget_store(outcome.directory)
             outcome.error = error
             raise
     now_ms = {outcome.command.task.partition: clock_ms(outcome.command) for outcome in outcomes}
@@ -340,7 +329,6 @@ def _on_time(
 def _apply(runner: TableRunner, outcome: TaskOutcome, operate: Operate) -> None:
     """Change one task's store."""
     task = outcome.command
-    assert task.directory is not None, "a stateful task has a directory"
     started = time.perf_counter()
     fault_points.reach("state-before-apply")
     try:
@@ -348,7 +336,7 @@ def _apply(runner: TableRunner, outcome: TaskOutcome, operate: Operate) -> None:
         stamp = batch_stamp(runner, task)
         note(runner, outcome, store.change_batch(runner.leg, runner.store, batch=stamp, operate=operate))
     except SparkRelayError as error:
-        connections.forget_store(task.directory)
+        connections.forget_store(outcome.directory)
         outcome.error = error
     fault_points.reach("state-after-apply")
     outcome.seconds += time.perf_counter() - started
@@ -371,14 +359,13 @@ def _in_one_piece(runner: TableRunner, windows: Iterator[pa.RecordBatch]) -> pa.
 
 def _final_rows(runner: TableRunner, outcomes: list[TaskOutcome]) -> pa.RecordBatch:
     """Return closed windows as output rows, and record each task's part in its outcome."""
-    windows, partitions, first = [], [], 0
+    windows, partitions = [], []
     results: list[list[pa.Array]] = []
     for outcome in outcomes:
         assert outcome.over is not None, "closed windows were read"
         keys, columns = runner.shown(outcome.over)
         results.append(columns)
-        outcome.first, outcome.rows_out = first, len(keys)
-        first += len(keys)
+        outcome.rows_out = len(keys)
         windows.append(keys)
         partitions.append(np.full(len(keys), outcome.command.task.partition, dtype=np.int32))
     encoded = pa.concat_arrays(windows)

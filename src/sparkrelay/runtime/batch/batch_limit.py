@@ -18,7 +18,7 @@ from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.tasks.ranges import count_records
 
 if TYPE_CHECKING:
-    from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+    from sparkrelay.runtime.batch.micro_batch import BatchOutcome
     from sparkrelay.runtime.tasks.task import Work
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,6 @@ import logging
 import time
 import uuid
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import (
@@ -31,23 +30,23 @@ from sparkrelay.errors import (
     UnknownTopicException,
 )
 from sparkrelay.runtime.batch.commit_checks import CommitChecks
+from sparkrelay.runtime.batch.failing_records import FailingRecords
+from sparkrelay.runtime.batch.micro_batch import BatchFailure, BatchOutcome, MicroBatch
 from sparkrelay.runtime.batch.shown_rows import print_rows
 from sparkrelay.runtime.batch.thread_transactions import TransactionKey, Transactions
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.spark.jobs import ClosedWorkerLent, JobCancelled, JobFailed, TaskFailed
-from sparkrelay.runtime.tasks.ranges import count_records, name_tasks, share_out, stops_of
+from sparkrelay.runtime.tasks.ranges import name_tasks, stops_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from sparkrelay.runtime.batch.batch_functions import BatchFunctions
-    from sparkrelay.runtime.batch.failing_records import FailingRecords
     from sparkrelay.runtime.batch.residency import Residency
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs, Wave
-    from sparkrelay.runtime.contract.commands import LegReport
     from sparkrelay.runtime.spark.jobs import Jobs
     from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.types import TaskId, TopicPartition
@@ -75,26 +74,6 @@ class _SchemaFetched(StreamsException):
 
 #: Not failures of the batch itself: its steps did not run, or run again with new knowledge. None repeats forever.
 _NO_FAILURES: Final = (BatchTooLarge, ClosedWorkerLent, JobCancelled, _SchemaFetched)
-
-
-@dataclass(slots=True)
-class BatchOutcome:
-    """Outcome of a micro-batch.
-
-    Attributes:
-        reinitialize: tasks to initialize again (unknown outcome, fenced, store out of step), with the reason.
-        again: tasks whose batch was aborted and runs again with the same ranges, with the reason.
-        resident: True if it ran in the resident job.
-        cpu_seconds: of this thread and, in the resident job, of the Python workers.
-    """
-
-    committed: list[TaskId] = field(default_factory=list)
-    reinitialize: dict[TaskId, Exception] = field(default_factory=dict)
-    again: dict[TaskId, Exception] = field(default_factory=dict)
-    reports: list[LegReport] = field(default_factory=list)
-    resident: bool = False
-    seconds: dict[str, float] = field(default_factory=dict)
-    cpu_seconds: float = 0.0
 
 
 class BatchRunner:
@@ -131,7 +110,7 @@ class BatchRunner:
         self._functions = functions
         # A name that no earlier process used.
         self._skipped_records = None if skipped_records is None else skipped_records / uuid.uuid4().hex[:12]
-        self._failing = failing
+        self._failing = failing or FailingRecords()
         self._application_id = application_id
         self._checks = checks or CommitChecks(application_id)
         self._passes_over_lost = passes_over_lost
@@ -175,45 +154,21 @@ class BatchRunner:
         tasks have state. Errors that a retry cannot fix are raised after all transactions were aborted.
         """
         self._number += 1
-        sources = sources or {}
         outcome = BatchOutcome()
         started, cpu_before = time.perf_counter(), time.thread_time()
         for task, ranges in work.values():
             task.batch_begun(ranges)
-        work = self._intend(work, outcome)
+        batch = MicroBatch(self._number, plans, self._intend(work, outcome), outcome)
         fault_points.reach("driver-before-job")
-        failed: Exception | None = None
-        broken: dict[TaskId, Exception] = {}
-        keys: dict[TaskId, TransactionKey] = {}
-        try:
-            if work:
-                self._checks.begin(sources)
-                by_name = self._run_waves(plans, work, partitions, outcome, keys)
-                self._checks.require([task for task, _ in work.values()], sources, by_name=by_name)
-            if self._functions is not None and not any(report.error for report in outcome.reports):
-                for task, _ in work.values():
-                    task.batch_fixed()
-                self._functions.call(plans, outcome.reports)
-        except TaskFailed as error:
-            broken[error.task] = error.cause
-        except UnknownSchemaException as error:
-            failed = _learned(plans, error)
-        except SparkRelayError as error:
-            failed = error
+        failure = self._attempt(batch, partitions, sources or {})
         outcome.seconds["job"] = time.perf_counter() - started
-        broken |= {report.task: report.error for report in outcome.reports if report.error is not None}
-        if any(isinstance(error, UnknownTopicException) for error in broken.values()):
-            try:
-                self._checks.require_changelogs([task for task, _ in work.values()])
-            except SparkRelayError as error:
-                failed, broken = error, {}
-        if failed is not None or broken:
-            self._abort(work, keys, outcome, failed, broken)
-        elif work:
+        if failure is not None:
+            self._abort(batch, self._explained(batch, failure))
+        elif batch.work:
             fault_points.reach("driver-before-commit")
-            self._commit(work, keys, outcome)
+            self._commit(batch)
             fault_points.reach("driver-after-commit")
-            self._show(plans, outcome)
+            self._show(batch)
         if self._functions is not None:
             self._functions.release(outcome.reports)
         outcome.seconds["total"] = time.perf_counter() - started
@@ -256,98 +211,95 @@ class BatchRunner:
                 task.batch_intended()
         return {id_: some for id_, some in work.items() if id_ not in outcome.reinitialize}
 
-    def _run_waves(
-        self,
-        plans: PreparedLegs,
-        work: Work,
-        partitions: Mapping[str, int],
-        outcome: BatchOutcome,
-        keys: dict[TaskId, TransactionKey],
-    ) -> bool:
-        """Run the jobs of a batch; ``keys`` gets the transaction of each task before it may be written in.
+    def _attempt(
+        self, batch: MicroBatch, partitions: Mapping[str, int], sources: Mapping[str, int]
+    ) -> BatchFailure | None:
+        """Run the jobs of a batch, check its topics, and call the functions; return why it failed, if it did."""
+        error: Exception | None = None
+        of_tasks: dict[TaskId, Exception] = {}
+        reports = batch.outcome.reports
+        try:
+            if batch.work:
+                self._checks.begin(sources)
+                self._run_waves(batch, partitions)
+                self._checks.require(batch.tasks, sources, by_name=batch.joins_by_request)
+            if self._functions is not None and not any(report.error for report in reports):
+                for task in batch.tasks:
+                    task.batch_fixed()
+                self._functions.call(batch.plans, reports)
+        except TaskFailed as failed:
+            of_tasks[failed.task] = failed.cause
+        except UnknownSchemaException as unknown:
+            error = _learned(batch.plans, unknown)
+        except SparkRelayError as failed:
+            error = failed
+        of_tasks |= {report.task: report.error for report in reports if report.error is not None}
+        return BatchFailure(error, of_tasks) if error is not None or of_tasks else None
 
-        Returns True if records are sent by topic name: old transactions have partitions added by request.
-        """
-        weights = {id_: count_records(ranges) for id_, (_, ranges) in work.items()}
-        inputs = {id_: {partition.topic for partition in ranges} for id_, (_, ranges) in work.items()}
-        topics = set().union(*inputs.values())
-        residency = self._residency
-        if plans.renew({id_.subtopology for id_ in work}, self._jobs.collect) and residency is not None:
+    def _run_waves(self, batch: MicroBatch, partitions: Mapping[str, int]) -> None:
+        residency, plans = self._residency, batch.plans
+        if plans.renew(batch.subtopologies, self._jobs.collect) and residency is not None:
             # The resident job's plan has the old rows.
             residency.close()
-        waves = plans.waves({id_.subtopology for id_ in work}, topics)
+        waves = plans.waves(batch.subtopologies, set().union(*batch.inputs.values()))
         legs = {leg for wave in waves for leg in wave.legs}
-        if self._failing is not None and self._failing.searching:
+        if self._failing.searching:
             # The resident job does not report exceptions.
             residency = None
-        job = None if residency is None else residency.job_for(plans, legs, sum(weights.values()))
-        outcome.resident = job is not None
-        shares = share_out(weights, self._jobs.spark_partitions if job is None else 1)
-        chosen = {id_: TransactionKey(id_.subtopology, number) for number, share in enumerate(shares) for id_ in share}
-        lent = self._transactions.lend(set(chosen.values()))
-        keys |= chosen
-        sequences: dict[TransactionKey, dict[TopicPartition, int]] = defaultdict(dict)
+        job = None if residency is None else residency.job_for(plans, legs, sum(batch.records.values()))
+        batch.outcome.resident = job is not None
+        batch.lend(self._jobs.spark_partitions if job is None else 1, self._transactions)
+        description = f"batch {batch.number} of {name_tasks(batch.work)}"
         for wave in waves:
-            max_bytes = self._max_bytes // max(_LEAST_READERS, _readers(wave, shares, inputs))
-            commands = tuple(
-                tuple(work[id_][0].command(lent[keys[id_]], sequences[keys[id_]]) for id_ in share) for share in shares
-            )
-            kept = None if self._functions is None else self._functions.directory(self._number)
-            command = BatchCommand(commands, partitions, self._global_tables, kept, max_bytes=max_bytes)
-            if self._skipped_records is not None:
-                skipped = f"{self._skipped_records}-{self._number}"
-                command = replace(command, skipped_records=skipped, skips_of=plans.skips_of(legs))
-            description = f"batch {self._number} of {name_tasks(work)}"
-            if job is None:
-                if residency is not None:
-                    description += f", in a job of its own: {residency.why_bulk}"
-                reports = self._jobs.run_batch(wave.frame, command, description=description)
-            else:
-                assert residency is not None
+            command = self._command(batch, wave, partitions, legs)
+            if job is not None and residency is not None:
                 before = job.cpu_seconds
                 with residency.watched():
                     reports = job.run(command, wave.legs, description=description)
-                outcome.cpu_seconds += job.cpu_seconds - before
-            outcome.reports += reports
-            for report in reports:
-                # Several tasks may have written to a partition; the last one has the highest.
-                known = sequences[keys[report.task]]
-                known.update({p: max(next_, known.get(p, 0)) for p, next_ in report.next_sequences.items()})
-            if any(report.error is not None for report in reports):
-                break
-            _require_all(wave.reports(inputs), reports)
+                batch.outcome.cpu_seconds += job.cpu_seconds - before
+            else:
+                why = "" if residency is None else f", in a job of its own: {residency.why_bulk}"
+                reports = self._jobs.run_batch(wave.frame, command, description=description + why)
+            if not batch.reported(wave, reports):
+                return
             fault_points.reach("driver-between-waves")
-        return any(identity.joins_by_request for identity in lent.values())
 
-    def _commit(
-        self,
-        work: Work,
-        keys: Mapping[TaskId, TransactionKey],
-        outcome: BatchOutcome,
-    ) -> None:
+    def _command(
+        self, batch: MicroBatch, wave: Wave, partitions: Mapping[str, int], legs: Collection[str]
+    ) -> BatchCommand:
+        """Return the command for a wave of a batch with these legs."""
+        skips = self._skipped_records is not None
+        return BatchCommand(
+            batch.commands(),
+            partitions,
+            self._global_tables,
+            kept_rows=None if self._functions is None else self._functions.directory(batch.number),
+            skipped_records=f"{self._skipped_records}-{batch.number}" if skips else None,
+            skips_of=batch.plans.skips_of(legs) if skips else frozenset(),
+            max_bytes=self._max_bytes // max(_LEAST_READERS, batch.readers(wave)),
+        )
+
+    def _commit(self, batch: MicroBatch) -> None:
         started = time.perf_counter()
         offsets: dict[TransactionKey, dict[TopicPartition, int]] = defaultdict(dict)
         reports = defaultdict(list)
-        for report in outcome.reports:
+        for report in batch.outcome.reports:
             reports[report.task].append(report)
         notes: dict[TopicPartition, str] = {}
-        for task, ranges in work.values():
+        for task, ranges in batch.work.values():
             own = task.commit_notes(reports[task.id])
             stands = {partition: task.position.offsets[partition] for partition in own}
-            offsets[keys[task.id]] |= stops_of(stands, ranges)
+            offsets[batch.keys[task.id]] |= stops_of(stands, ranges)
             notes |= own
         errors = self._transactions.commit(offsets, notes=notes)
-        states = {id_: [one.state for one in some if one.state is not None] for id_, some in reports.items()}
-        for id_, (task, _) in work.items():
-            if (error := errors[keys[id_]]) is not None:
-                self._not_committed(task, error, outcome)
+        for task in batch.tasks:
+            if (error := errors[batch.keys[task.id]]) is not None:
+                self._not_committed(task, error, batch.outcome)
                 continue
-            task.batch_committed(states.get(id_, ()))
-            outcome.committed.append(id_)
-        if self._failing is not None:
-            taken = {id_: count_records(ranges) for id_, (_, ranges) in work.items()}
-            self._failing.passed([work[id_][0] for id_ in outcome.committed], taken)
-        outcome.seconds["commit"] = time.perf_counter() - started
+            task.batch_committed([report.state for report in reports[task.id] if report.state is not None])
+            batch.outcome.committed.append(task.id)
+        self._failing.passed([batch.work[id_][0] for id_ in batch.outcome.committed], batch.records)
+        batch.outcome.seconds["commit"] = time.perf_counter() - started
 
     def _not_committed(self, task: Task, answer: Exception, outcome: BatchOutcome) -> None:
         """Initialize a task again, which shows whether the batch was committed; that is unknown here.
@@ -360,103 +312,92 @@ class BatchRunner:
         if not (lost or _passes(answer)) and task.failed() > self._retries:
             raise answer
 
-    def _show(self, plans: PreparedLegs, outcome: BatchOutcome) -> None:
+    def _show(self, batch: MicroBatch) -> None:
         """Print the committed rows of ``show()``."""
         shown: dict[str, list[tuple[str | None, ...]]] = {}
-        for report in outcome.reports:
-            if report.shown and report.task in outcome.committed:
+        for report in batch.outcome.reports:
+            if report.shown and report.task in batch.outcome.committed:
                 shown.setdefault(report.leg, []).extend(report.shown)
         for leg, rows in shown.items():
-            columns, most = plans.shows(leg)
-            print_rows(f"{leg.partition(':')[2]}, batch {self._number}", columns, rows[:most])
+            columns, most = batch.plans.shows(leg)
+            print_rows(f"{leg.partition(':')[2]}, batch {batch.number}", columns, rows[:most])
 
-    def _abort(
-        self,
-        work: Work,
-        keys: Mapping[TaskId, TransactionKey],
-        outcome: BatchOutcome,
-        failed: Exception | None,
-        broken: Mapping[TaskId, Exception],
-    ) -> None:
+    def _explained(self, batch: MicroBatch, failure: BatchFailure) -> BatchFailure:
+        """Return the failure, or the error of a replaced changelog if that is why a topic is unknown."""
+        if any(isinstance(error, UnknownTopicException) for error in failure.of_tasks.values()):
+            try:
+                self._checks.require_changelogs(batch.tasks)
+            except SparkRelayError as error:
+                return BatchFailure(error, {})
+        return failure
+
+    def _abort(self, batch: MicroBatch, failure: BatchFailure) -> None:
         """Abort all transactions, then decide for each task: initialize again, run again, or give up."""
-        errors = self._transactions.abort(sorted(set(keys.values())))
+        outcome, error = batch.outcome, failure.error
+        unknown = self._transactions.abort(sorted(set(batch.keys.values())))
         # A fenced instance has not failed: others own some of its tasks by now, and initialization shows which.
         again: tuple[type[Exception], ...] = _NO_FAILURES
-        if self._passes_over_lost and not any(task.attempt.intended for task, _ in work.values()):
+        if self._passes_over_lost and not any(task.attempt.intended for task in batch.tasks):
             again += (OffsetOutOfRangeException,)
-        mends = failed is None or isinstance(failed, (ProducerFencedException, *again)) or _worth_another_try(failed)
         bystander = AnotherTaskFailed("another task of the batch failed")
-        if not mends and any(errors.values()):
-            # A zombie's errors do not count either: repartition records are deleted once the new owner has read them.
-            # An error of a task that is still ours comes again.
-            names = name_tasks(work)
-            log.warning("batch %d of %s failed; others may own some of them by now: %s", self._number, names, failed)
-            failed, mends = bystander, True
-        fatal = None if mends else failed
-        for id_, (task, _) in work.items():
-            reason = broken.get(id_) or failed or bystander
-            if id_ in keys and (error := errors[keys[id_]]) is not None:
-                outcome.reinitialize[id_] = error
+        fatal: Exception | None = None
+        if not (error is None or isinstance(error, (ProducerFencedException, *again)) or _worth_another_try(error)):
+            fatal = error
+            if any(unknown.values()):
+                # A zombie's errors do not count either: repartition records are deleted once the new owner has read
+                # them. An error of a task that is still ours comes again.
+                names = name_tasks(batch.work)
+                log.warning("batch %d of %s failed; others may own some of them by now: %s", batch.number, names, error)
+                error, fatal = bystander, None
+        for id_, (task, _) in batch.work.items():
+            if id_ in batch.keys and (ended := unknown[batch.keys[id_]]) is not None:
+                outcome.reinitialize[id_] = ended
                 continue
             task.batch_aborted()
-            if isinstance(reason, StoreCorruptedException):
-                if not task.copy_corrupt():
-                    fatal = _rebuilt_in_vain(self._application_id, task, reason)
-                outcome.reinitialize[id_] = reason
-            elif isinstance(reason, StoreFullException):
-                fatal = reason
-            elif isinstance(reason, StoreOutOfStepException | ProducerFencedException):
+            reason = failure.of_tasks.get(id_) or error or bystander
+            if isinstance(reason, StoreCorruptedException) and not task.copy_corrupt():
+                fatal = _rebuilt_in_vain(self._application_id, task, reason)
+            if isinstance(reason, StoreCorruptedException | StoreOutOfStepException | ProducerFencedException):
                 outcome.reinitialize[id_] = reason
             elif reason is bystander or isinstance(reason, again) or _passes(reason):
                 outcome.again[id_] = reason
-            elif (
-                (self._failing is not None and self._failing.expects(reason))
-                or task.failed() > self._retries
-                or not _worth_another_try(reason)
-            ):
+            elif self._lasts(task, reason):
                 fatal = reason
             elif isinstance(reason, StateStoreException):
                 outcome.reinitialize[id_] = reason
             else:
                 outcome.again[id_] = reason
         if fatal is not None:
-            if not self._goes_on(fatal, work, outcome, broken):
-                raise fatal
-            outcome.again |= {
-                id_: fatal for id_ in work if id_ not in outcome.reinitialize and id_ not in outcome.again
-            }
-        for reason in dict.fromkeys(outcome.again.values()):
-            if isinstance(reason, BatchTooLarge):
-                # Not a failure, and the next batch's size is logged.
-                continue
-            shared = [id_ for id_, its in outcome.again.items() if its is reason]
-            log.warning("batch %d of %s failed and runs again: %s", self._number, name_tasks(shared), reason)
+            self._narrow_or_raise(batch, failure, fatal)
+        _warn_of_repeats(batch)
 
-    def _goes_on(
-        self,
-        fatal: Exception,
-        work: Work,
-        outcome: BatchOutcome,
-        broken: Mapping[TaskId, Exception],
-    ) -> bool:
-        """Return whether a permanently failed batch runs again, smaller or without a record."""
-        if self._failing is None:
-            return False
-        blamed = {id_ for id_, error in broken.items() if error is fatal} or set(work)
-        tasks = [work[id_][0] for id_ in blamed if id_ in work and id_ not in outcome.reinitialize]
-        return self._failing.failed(fatal, tasks, resident=outcome.resident)
+    def _narrow_or_raise(self, batch: MicroBatch, failure: BatchFailure, fatal: Exception) -> None:
+        """Have a permanently failed batch run again, smaller or without a record; raise if that cannot help."""
+        outcome = batch.outcome
+        blamed = {id_ for id_, error in failure.of_tasks.items() if error is fatal} or set(batch.work)
+        tasks = [task for task in batch.tasks if task.id in blamed and task.id not in outcome.reinitialize]
+        if not self._failing.failed(fatal, tasks, resident=outcome.resident):
+            raise fatal
+        rest = (id_ for id_ in batch.work if id_ not in outcome.reinitialize and id_ not in outcome.again)
+        outcome.again |= dict.fromkeys(rest, fatal)
+
+    def _lasts(self, task: Task, reason: Exception) -> bool:
+        """Count a task's failure; return whether a retry cannot fix it, or has not."""
+        return (
+            isinstance(reason, StoreFullException)
+            or self._failing.expects(reason)
+            or task.failed() > self._retries
+            or not _worth_another_try(reason)
+        )
 
 
-def _readers(wave: Wave, shares: Iterable[Collection[TaskId]], inputs: Mapping[TaskId, Collection[str]]) -> int:
-    """Return how many Python workers read records at once in a wave: one for each leg and Spark partition."""
-    return sum(len({leg for leg, _ in wave.reports({task: inputs[task] for task in share})}) for share in shares)
-
-
-def _require_all(expected: set[tuple[str, TaskId]], reports: Sequence[LegReport]) -> None:
-    """Raise JobFailed if a leg's report is missing: its records may be missing too."""
-    if missing := expected - {(report.leg, report.task) for report in reports}:
-        names = ", ".join(f"leg {leg} of task {task}" for leg, task in sorted(missing))
-        raise JobFailed(f"the Spark job ended without a report from {names}")
+def _warn_of_repeats(batch: MicroBatch) -> None:
+    again = batch.outcome.again
+    for reason in dict.fromkeys(again.values()):
+        # Too many bytes are not a failure, and the next batch's size is logged.
+        if not isinstance(reason, BatchTooLarge):
+            shared = name_tasks(id_ for id_, its in again.items() if its is reason)
+            log.warning("batch %d of %s failed and runs again: %s", batch.number, shared, reason)
 
 
 def _rebuilt_in_vain(application: str, task: Task, reason: StoreCorruptedException) -> StreamsException:

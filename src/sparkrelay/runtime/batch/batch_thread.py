@@ -24,6 +24,7 @@ from sparkrelay.errors import (
     WakeupException,
 )
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
+from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.batch.looks import Looks
 from sparkrelay.runtime.batch.upstream import Upstream
 from sparkrelay.runtime.tasks.deleted_records import deleted_records
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner
-    from sparkrelay.runtime.batch.failing_records import FailingRecords
+    from sparkrelay.runtime.batch.batch_runner import BatchRunner
+    from sparkrelay.runtime.batch.micro_batch import BatchOutcome
     from sparkrelay.runtime.batch.progress import ThreadProgress
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.tasks.in_service import InService
@@ -54,12 +55,11 @@ _LONGEST_PAUSE = 0.1
 _SHORTEST_WAIT = 5.0
 #: New partitions of source topics are noticed within this.
 _SOURCES_SECONDS = 5.0
+#: Pauses before a failed micro-batch runs again; they double.
 _SHORTEST_RETRY = 0.5
-_SHORTEST_BACKOFF = 0.1
+_LONGEST_RETRY = 5.0
 #: An expensive micro-batch, such as the first one, delays the next one no longer.
 _LONGEST_SPACING = 0.1
-#: A recovered broker is noticed within this.
-_LONGEST_BACKOFF = 5.0
 #: Everything but micro-batches can be interrupted.
 _LONGEST_LEAVE = 60.0
 
@@ -85,7 +85,7 @@ class BatchThread:
         self._config = config
         self._in_service = in_service
         self._batches = batches
-        self._failing = failing
+        self._failing = failing or FailingRecords()
         self._plans = plans
         self._topics = topics
         self._progress = progress
@@ -98,7 +98,7 @@ class BatchThread:
         self._reset_at = -1
         #: True until a turn finds nothing to do.
         self._ran = True
-        self._backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
+        self._backoff = Backoff.for_brokers()
         #: Timeout for listing ends: short, to report a silent broker soon; it grows for a slow one.
         self._longest_look = self._shortest_wait = min(_SHORTEST_WAIT, config.default_api_timeout_ms / 1000)
         self._limit = BatchLimit(config.max_batch_records, config.transaction_timeout_ms, config.max_batch_retries)
@@ -218,9 +218,9 @@ class BatchThread:
         self._woken = False
         self._vain.reset()
         # While a failing record is searched for, failures are expected.
-        tries = 0 if self._failing is not None and self._failing.searching else _tries(tasks)
+        tries = 0 if self._failing.searching else _tries(tasks)
         # New Python workers take a while to start.
-        retry = Backoff(_SHORTEST_RETRY, _LONGEST_BACKOFF, jitter=0, failures=tries - 1)
+        retry = Backoff(_SHORTEST_RETRY, _LONGEST_RETRY, jitter=0, failures=tries - 1)
         return max(retry.next() if tries else 0.0, self._due - time.monotonic(), 0.0)
 
     def _await_input(self, tasks: list[Task]) -> float:
@@ -355,14 +355,13 @@ class BatchThread:
         if reported is None:
             self._looks.on_all_checked(now)
         work: Work = {}
-        limit = self._limit.records if self._failing is None else self._failing.limited(self._limit.records)
+        limit = self._failing.limited(self._limit.records)
         clock_ms = int(time.time() * 1000)
         for task in tasks:
             ranges = task.next_ranges(positions[task.id], ends, limit, now, clock_ms)
             if ranges:
                 work[task.id] = task, ranges
-        if self._failing is not None:
-            work = self._failing.chosen(work)
+        work = self._failing.chosen(work)
         self._looks.on_planned(tasks, ends, work)
         self._progress.lags(tasks, ends, these_alone=reported is None)
         self._look_at_sources()

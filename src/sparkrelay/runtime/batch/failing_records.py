@@ -40,17 +40,18 @@ class FailingRecords:
     """The search for a failing record. Pure; the batch thread owns it.
 
     ``processing`` and ``production`` choose whether to leave out records for which a step fails, or whose output cannot
-    be written; ``most`` is ``max.batch.records``.
+    be written; with neither, a failure is never searched for. ``most`` is ``max.batch.records``.
     """
 
-    def __init__(self, *, processing: bool, production: bool, most: int) -> None:
+    def __init__(self, *, processing: bool = False, production: bool = False, most: int = 0) -> None:
         self._processing = processing
         self._production = production
         self._most = most
-        #: Most records of a task in the next batch, while searching.
-        self._records: int | None = None
+        #: Most records of a task in the next batch; None: no search is under way.
+        self._limit: int | None = None
         #: The failing record is among this many next records of a task; 0 if unknown.
         self._within = 0
+        #: True while tasks run one by one, as several of them have a single record left.
         self._one_by_one = False
         #: A record that failed alone once.
         self._suspect: tuple[TopicPartition, int] | None = None
@@ -59,24 +60,24 @@ class FailingRecords:
         self._known: set[str] = set()
 
     @classmethod
-    def of(cls, config: StreamsConfig) -> FailingRecords | None:
-        """Return the search for an instance; None if failing records end it."""
-        processing, production = (
-            handler == CONTINUE
-            for handler in (config.processing_exception_handler, config.production_exception_handler)
+    def of(cls, config: StreamsConfig) -> FailingRecords:
+        """Return the search for an instance."""
+        return cls(
+            processing=config.processing_exception_handler == CONTINUE,
+            production=config.production_exception_handler == CONTINUE,
+            most=config.max_batch_records,
         )
-        if not processing and not production:
-            return None
-        return cls(processing=processing, production=production, most=config.max_batch_records)
+
+    # -- before a batch ---------------------------------------------------------------------------------------------
 
     @property
     def searching(self) -> bool:
         """True while batches are limited."""
-        return self._records is not None
+        return self._limit is not None
 
     def limited(self, records: int) -> int:
         """Return how many of these records a task may take in a new batch."""
-        return records if self._records is None else min(records, self._records)
+        return records if self._limit is None else min(records, self._limit)
 
     def chosen(self, work: Work) -> Work:
         """Return the work to run now: a single task if they run one by one."""
@@ -87,24 +88,43 @@ class FailingRecords:
             self._one_by_one = False
         return work
 
+    # -- after a batch ----------------------------------------------------------------------------------------------
+
+    def passed(self, tasks: Collection[Task], counts: Mapping[TaskId, int]) -> None:
+        """Record a committed batch; ``counts`` are the records that each task took."""
+        if self._limit is None or self._one_by_one:
+            return
+        self._suspect = None
+        most = max((counts[task.id] for task in tasks), default=0)
+        self._within = max(0, self._within - most)
+        if self._within:
+            self._limit = max(1, self._within // 2)
+        elif most < self._limit or self._limit * 2 >= self._most:
+            # A batch below the limit took all input: the search has ended.
+            self._limit = None
+            self._known.clear()
+        else:
+            self._limit *= 2
+
     def expects(self, error: Exception) -> bool:
         """Return whether this failure belongs to the search, so that the batch is not retried."""
-        return self.searching and self._meant(error)
+        return self.searching and self._is_of_a_record(error)
 
     def failed(self, error: Exception, tasks: Collection[Task], *, resident: bool) -> bool:
         """Handle a permanent failure of tasks; return True to run the batch again, smaller or without a record.
 
-        The resident job does not report exceptions. Raises StreamsException if the record was already left out: its
-        dead letter is too large, say.
+        Raises:
+            StreamsException: the record was already left out: its dead letter is too large, say.
         """
         counts = {task.id: count_records(task.attempt.ranges or {}) for task in tasks}
         most = max(counts.values(), default=0)
         if not most:
             return False
         if resident and self._processing and isinstance(error, JobFailed):
-            self._records = self._records or most
-        elif self._meant(error):
-            self._narrow(error, tasks, counts)
+            # The resident job does not report exceptions: the same batch runs in a job of its own.
+            self._limit = self._limit or most
+        elif self._is_of_a_record(error):
+            self._narrow(error, [task for task in tasks if counts[task.id]], most)
         else:
             return False
         for task in tasks:
@@ -112,43 +132,28 @@ class FailingRecords:
             task.attempt.failures = 0
         return True
 
-    def _narrow(self, error: Exception, tasks: Collection[Task], counts: Mapping[TaskId, int]) -> None:
-        """Run the batch again with fewer records, or without one."""
-        most = max(counts.values())
-        suspects = [task for task in tasks if counts[task.id]]
+    def _is_of_a_record(self, error: Exception) -> bool:
+        """Return whether leaving a record out can help, and is wanted."""
+        if isinstance(error, UserCodeFailed):
+            return self._processing
+        return self._production and isinstance(error, _NOT_WRITABLE)
+
+    def _narrow(self, error: Exception, suspects: list[Task], most: int) -> None:
+        """Run the batch again: halved, task by task, or without the record that is left."""
         if most > 1:
-            self._within, self._records = most, most // 2
+            self._within, self._limit = most, most // 2
             for task in suspects:
-                task.batch_narrowed(self._records)
-            log.info("looking for the record that fails: up to %d records a task in the next batch", self._records)
+                task.batch_narrowed(self._limit)
+            log.info("looking for the record that fails: up to %d records a task in the next batch", self._limit)
             return
-        self._records = 1
+        self._limit = 1
         if len(suspects) > 1:
             self._one_by_one = True
         else:
             self._failed_alone(error, suspects[0])
 
-    def passed(self, tasks: Collection[Task], counts: Mapping[TaskId, int]) -> None:
-        """Record a committed batch; ``counts`` are the records that each task took."""
-        if self._records is None or self._one_by_one:
-            return
-        self._suspect = None
-        most = max((counts[task.id] for task in tasks), default=0)
-        self._within = max(0, self._within - most)
-        # A batch below the limit took all input.
-        ended = not self._within and (most < self._records or self._records * 2 >= self._most)
-        if ended:
-            self._records = None
-            self._known.clear()
-        else:
-            self._records = max(1, self._within // 2) if self._within else self._records * 2
-
-    def _meant(self, error: Exception) -> bool:
-        if isinstance(error, UserCodeFailed):
-            return self._processing
-        return self._production and isinstance(error, _NOT_WRITABLE)
-
     def _failed_alone(self, error: Exception, task: Task) -> None:
+        """Suspect the only record of a batch, or leave it out if it has failed before."""
         assert task.attempt.ranges is not None, "a batch that has failed has its ranges"
         [(partition, offset)] = [(p, start) for p, (start, stop) in task.attempt.ranges.items() if stop > start]
         if offset in task.attempt.left_out.get(partition, ()):

@@ -21,7 +21,8 @@ from sparkrelay.errors import (
     StreamsException,
 )
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
-from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner
+from sparkrelay.runtime.batch.batch_runner import BatchRunner
+from sparkrelay.runtime.batch.micro_batch import BatchOutcome
 from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.restore_work import slice_of

@@ -19,7 +19,7 @@ from sparkrelay.runtime.tasks.ranges import count_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+    from sparkrelay.runtime.batch.micro_batch import BatchOutcome
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
     from sparkrelay.runtime.tasks.task import Task, Work
     from sparkrelay.types import TaskId, TopicPartition
@@ -186,13 +186,7 @@ class ProgressLog:
             self._reported_at = now
             report = {
                 # No batch: the number is that of the last one, or -1.
-                **self._head(dt.datetime.now(dt.UTC), self._batches - 1, 0),
-                "inputRowsPerSecond": 0.0,
-                "processedRowsPerSecond": 0.0,
-                "durationMs": {},
-                "stateOperators": [],
-                "sources": [],
-                "sink": {"numOutputRows": 0},
+                **self._without_rows(dt.datetime.now(dt.UTC), self._batches - 1),
                 "sparkrelay": ours,
             }
             self._recent.append(report)
@@ -210,7 +204,8 @@ class ProgressLog:
             elapsed = max(now - self._finished_at, 1e-6)
             self._finished_at = now
             report = {
-                **self._head(started, self._batches, rows),
+                **self._without_rows(started, self._batches),
+                "numInputRows": rows,
                 "inputRowsPerSecond": rows / elapsed,
                 "processedRowsPerSecond": rows / max(outcome.seconds.get("total", 0.0), 1e-6),
                 "durationMs": {
@@ -230,14 +225,20 @@ class ProgressLog:
                 if leg.state is not None and leg.state.watermark is not None and leg.task in outcome.committed:
                     self._watermarks[str(leg.task), leg.state.store] = leg.state.watermark
 
-    def _head(self, at: dt.datetime, batch: int, rows: int) -> dict[str, Any]:
+    def _without_rows(self, at: dt.datetime, batch: int) -> dict[str, Any]:
         return {
             "id": self._id,
             "runId": self._run_id,
             "name": self._id,
             "timestamp": _text(at),
             "batchId": batch,
-            "numInputRows": rows,
+            "numInputRows": 0,
+            "inputRowsPerSecond": 0.0,
+            "processedRowsPerSecond": 0.0,
+            "durationMs": {},
+            "stateOperators": [],
+            "sources": [],
+            "sink": {"numOutputRows": 0},
         }
 
     def _ours(self, outcome: BatchOutcome | None) -> dict[str, Any]:

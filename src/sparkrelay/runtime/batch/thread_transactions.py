@@ -24,9 +24,9 @@ from sparkrelay.errors import CommitFailedException, KafkaException, SparkRelayE
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from sparkrelay.client.group_requests import GroupMetadata
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
     from sparkrelay.runtime.contract.owners import Owner
+    from sparkrelay.runtime.tasks.in_service import InService
     from sparkrelay.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -58,13 +58,6 @@ class Transactions(Protocol):
         """Abort transactions; return the errors."""
 
 
-class Members(Protocol):
-    """The thread's group membership: ``InService``."""
-
-    def member(self, but: GroupMetadata | None = None, *, seconds: float = 0.0) -> GroupMetadata | None:
-        """Return the membership to commit offsets with, other than ``but``; None if there is none."""
-
-
 class ThreadTransactions:
     """Initializes, lends, commits and aborts them. Belongs to the batch thread."""
 
@@ -73,7 +66,7 @@ class ThreadTransactions:
         coordinator: TransactionCoordinator,
         group_id: str,
         owner: Owner,
-        members: Members,
+        members: InService,
         *,
         timeout_ms: int,
     ) -> None:

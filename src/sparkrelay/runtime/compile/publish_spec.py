@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType, TimestampType
 
-from sparkrelay.operators.late.run import LateRunner
+from sparkrelay.operators.late_rows.run import LateRowsRunner
 from sparkrelay.operators.ranking.beaten_rows import BestRows
 from sparkrelay.operators.ranking.plan import ranking_spec
 from sparkrelay.operators.table.changes import ChangesRunner, FilteredTableRunner
@@ -174,7 +174,7 @@ def settle_spec(leg: Leg, columns: StructType, step: Mapping[str, Any]) -> tuple
     return FilteredTableRunner(**step, keys=keys, output=arrow_schema(output)), output
 
 
-def late_spec(leg: Leg, rows: DataFrame, store: str, step: Mapping[str, Any]) -> tuple[LateRunner, StructType]:
+def late_spec(leg: Leg, rows: DataFrame, store: str, step: Mapping[str, Any]) -> tuple[LateRowsRunner, StructType]:
     """Return the runner that emits late rows of a store's windows, and its output columns.
 
     Args:
@@ -184,4 +184,4 @@ def late_spec(leg: Leg, rows: DataFrame, store: str, step: Mapping[str, Any]) ->
         step: fields of ``StepSpec``.
     """
     output = StructType([*visible(rows), *hidden_fields(carried_columns(leg))])
-    return LateRunner(**step, store=store, output=arrow_schema(output)), output
+    return LateRowsRunner(**step, store=store, output=arrow_schema(output)), output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
@@ -18,10 +19,10 @@ from sparkrelay.operators.latest.layout import LatestLayout
 from sparkrelay.operators.latest.run import LatestRunner
 from sparkrelay.operators.ranking.layout import PlacesLayout, RowsBesideLayout
 from sparkrelay.operators.ranking.plan import ranking_spec
-from sparkrelay.operators.ranking.run import RankingRunner
 from sparkrelay.operators.ranking.tables import RankedTableRunner
 from sparkrelay.operators.ranking.windows import RankedWindowsRunner
 from sparkrelay.operators.sessions.run import SessionsRunner
+from sparkrelay.operators.table.grouping import GroupedRunner
 from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
 from sparkrelay.runtime.compile.grouping import contents, held_states, partitioned_by, repartitioned_by, spread
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
@@ -31,12 +32,13 @@ from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.topology.event_times import shipped_event_times
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.operators.aggregate.calls import AggregateCalls
+    from sparkrelay.operators.table.layout import TableLayout
     from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.state.aggregate import AggregateSpec
@@ -105,53 +107,62 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         aggregation, taken, keys, config.event_time_after_max_ms, sources, computed=computed, limited=limited
     )
     logged = aggregation.logged
-    columns: dict[str, Any] = {
-        "store": aggregation.store,
-        "keys": arrow_schema(StructType(keys)),
-        "row": arrow_schema(StructType(results.fields[width:])),
-        "window": None if watermark is None else watermark.window,
-        "partitioned_by": partitioned_by(leg, legs, [field.name for field in keys if field.name not in computed]),
-        "repartitioned_by": repartitioned_by(leg, legs),
-    }
-    facts: dict[str, Any] = {
+    key_columns = arrow_schema(StructType(keys))
+    runner, layout = _kinds(leg, aggregation, key_columns.names, states, history_ms, config, step)
+    spec = runner(
         **step,
-        "store": aggregation.store,
-        "changelog": names.changelog(aggregation.store) if logged and not aggregation.reuses_topic else None,
-        "contents": contents(held.values(), keys, computed, watermark=watermark, logged=logged, by=spread(leg, legs)),
-        "input": arrow_schema(rows),
-        "output": arrow_schema(StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])),
-        "watermark": watermark,
-        "looked_up_by": frozenset(
-            names(topic, other.source.internal)
-            for other in legs
-            if aggregation.store in other.reads_stores and other.lookups
-            for topic in other.source.topics
+        layout=layout(
+            store=aggregation.store,
+            keys=key_columns,
+            row=arrow_schema(StructType(results.fields[width:])),
+            window=None if watermark is None else watermark.window,
+            partitioned_by=partitioned_by(leg, legs, [field.name for field in keys if field.name not in computed]),
+            repartitioned_by=repartitioned_by(leg, legs),
         ),
-        "kept": arrow_schema(StructType([*results, *hidden_fields(CHANGES)]))
+        store=aggregation.store,
+        changelog=names.changelog(aggregation.store) if logged and not aggregation.reuses_topic else None,
+        contents=contents(held.values(), keys, computed, watermark=watermark, logged=logged, by=spread(leg, legs)),
+        input=arrow_schema(rows),
+        output=arrow_schema(StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])),
+        watermark=watermark,
+        looked_up_by=frozenset(
+            names.sources(*(other for other in legs if aggregation.store in other.reads_stores and other.lookups))
+        ),
+        kept=arrow_schema(StructType([*results, *hidden_fields(CHANGES)]))
         if any(other.changes_of == aggregation.store for other in legs)
         else None,
-        "joined": any(other.table_join is not None and aggregation.store in other.table_join.stores for other in legs),
-    }
-    ranking = ranking_spec(aggregation, columns["keys"].names)
-    spec: TableRunner
-    if ranking is not None and leg.source.changes:
-        spec = RankedTableRunner(**facts, layout=RowsBesideLayout(**columns, ranking=ranking))
-    elif ranking is not None and ranking.ties:
-        spec = RankedWindowsRunner(**facts, layout=RowsBesideLayout(**columns, ranking=ranking))
-    elif ranking is not None:
-        spec = RankingRunner(**facts, layout=PlacesLayout(**columns, ranking=ranking))
-    elif history_ms is not None:
-        layout = HistoryLayout(**columns, history_ms=history_ms)
-        spec = HistoryRunner(**facts, layout=layout, ahead_ms=config.event_time_after_max_ms)
-    elif aggregation.newest:
-        spec = LatestRunner(**facts, layout=LatestLayout(**columns))
-    else:
-        kept: dict[str, Any] = {"aggregates": tuple(states), "most": longest_request(step["client"])}
-        if aggregation.sessions:
-            spec = SessionsRunner(**facts, layout=SessionsLayout(**columns, **kept))
-        else:
-            spec = AggregateRunner(**facts, layout=AggregateLayout(**columns, **kept, of_changes=leg.source.changes))
+        joined=any(other.table_join is not None and aggregation.store in other.table_join.stores for other in legs),
+    )
     return spec, {**held, **computed}
+
+
+def _kinds(  # noqa: PLR0917 - what is known of one step
+    leg: Leg,
+    aggregation: Aggregation,
+    keys: Sequence[str],
+    states: Sequence[AggregateSpec],
+    history_ms: int | None,
+    config: StreamsConfig,
+    step: Mapping[str, Any],
+) -> tuple[Callable[..., TableRunner], Callable[..., TableLayout]]:
+    """Return what makes the runner and the layout of a step, of the arguments that all of them take."""
+    ranking = ranking_spec(aggregation, keys)
+    if ranking is not None:
+        if leg.source.changes:
+            return RankedTableRunner, partial(RowsBesideLayout, ranking=ranking)
+        if ranking.ties:
+            return RankedWindowsRunner, partial(RowsBesideLayout, ranking=ranking)
+        return GroupedRunner, partial(PlacesLayout, ranking=ranking)
+    if history_ms is not None:
+        ahead_ms = config.event_time_after_max_ms
+        return partial(HistoryRunner, ahead_ms=ahead_ms), partial(HistoryLayout, history_ms=history_ms)
+    if aggregation.newest:
+        return LatestRunner, LatestLayout
+    aggregates, most = tuple(states), longest_request(step["client"])
+    if aggregation.sessions:
+        return SessionsRunner, partial(SessionsLayout, aggregates=aggregates, most=most)
+    of_changes = leg.source.changes
+    return AggregateRunner, partial(AggregateLayout, aggregates=aggregates, most=most, of_changes=of_changes)
 
 
 def _warn_of_lists(aggregation: Aggregation, texts: Sequence[str], states: Sequence[AggregateSpec]) -> None:

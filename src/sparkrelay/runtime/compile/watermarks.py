@@ -268,8 +268,7 @@ def _timed_sources(leg: Leg, rows: DataFrame, names: TopicNames) -> list[TimedSo
     delay_ms = interval_ms(rows, delay, f"{step.call_site}: withWatermark({time!r}, {delay!r})")
     if step.waits is not None:
         delay_ms += interval_ms(rows, step.waits, f"{step.call_site}: {step.text}, read as a delay")
-    topics = (names(topic, leg.source.internal) for topic in leg.source.topics)
-    return [TimedSource(f"{topic} {time} {delay}", topic, delay_ms) for topic in topics]
+    return [TimedSource(f"{topic} {time} {delay}", topic, delay_ms) for topic in names.sources(leg)]
 
 
 def event_time(step: Aggregation | EmittingStep | Lookup, rows: DataFrame) -> Column:

@@ -10,10 +10,9 @@ import datetime as dt
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
-from sparkrelay.client.admin import EARLIEST, LATEST, Admin
-from sparkrelay.client.application_admin import ApplicationAdmin
+from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.errors import (
     ConfigException,
     StreamsException,
@@ -21,17 +20,12 @@ from sparkrelay.errors import (
     UnsupportedVersionException,
 )
 from sparkrelay.runtime.contract.commit_notes import set_by_hand_note
-from sparkrelay.runtime.instance.stopped_group import members_of, require_application_id, require_stopped
+from sparkrelay.runtime.instance.stopped_group import StoppedGroup, require_stopped
 from sparkrelay.runtime.topics.ownership import other_owner
-from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-
-    from sparkrelay.client.kafka_client import KafkaClient
-
-_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +97,8 @@ class NewOffsets:
     topic_id: str
 
 
-class GroupOffsets:
+class GroupOffsets(StoppedGroup):
     """The offsets of one application's group. Used on the thread of its (bootstrapped) client."""
-
-    def __init__(self, client: KafkaClient, application_id: str, *, timeout: float = _TIMEOUT_S) -> None:
-        require_application_id(application_id)
-        self._id = application_id
-        self._names = TopicNames(application_id)
-        self._admin = Admin(client, timeout=timeout)
-        self._application = ApplicationAdmin(client, application_id, timeout=timeout)
 
     def show(self) -> dict[TopicPartition, PartitionOffsets]:
         """Return the offsets of each partition for which the group has one."""
@@ -134,7 +121,7 @@ class GroupOffsets:
             StreamsException: there is no such application, or it is being reset.
             UnsupportedVersionException: the brokers do not support topic ids.
         """
-        members = members_of(self._admin, self._id)
+        members = self._members()
         committed = self._committed()
         topics = self._admin.list_topics()
         self._require_application(committed, members, topics)
@@ -168,11 +155,6 @@ class GroupOffsets:
         # the ids of changelogs are dropped: the operator thereby accepts that the state of one may be lost.
         notes = {partition: set_by_hand_note(new.topic_id, noted.get(partition, "")) for partition in offsets}
         self._application.set_offsets(offsets, notes)
-
-    def _committed(self) -> dict[TopicPartition, int]:
-        return {
-            at: offset for at, offset in self._application.offsets().items() if at.topic != self._names.reset_marker
-        }
 
     def _require_application(
         self, committed: Collection[TopicPartition], members: Collection[str], topics: Collection[str]

@@ -16,14 +16,12 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from sparkrelay.client.admin import EARLIEST, LATEST, Admin, TopicSpec
-from sparkrelay.client.application_admin import ApplicationAdmin
+from sparkrelay.client.admin import EARLIEST, LATEST, TopicSpec
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import ConfigException, LockException, StreamsException, UnknownTopicException
 from sparkrelay.runtime.contract.owners import writes_for
-from sparkrelay.runtime.instance.stopped_group import members_of, require_application_id, require_stopped
+from sparkrelay.runtime.instance.stopped_group import TIMEOUT_S, StoppedGroup, require_application_id, require_stopped
 from sparkrelay.runtime.topics.ownership import doubtful_topics
-from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.home.application_home import ApplicationHome, remove_state
 from sparkrelay.types import TopicPartition
 
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.kafka_client import KafkaClient
 
-_TIMEOUT_S: Final = 60.0
 #: Only for fencing: nothing is written in these transactions.
 _TRANSACTION_MS: Final = 60_000
 
@@ -92,22 +89,18 @@ class ResetPlan:
         return not (any(rest) or self.begun)
 
 
-class Resetter:
+class Resetter(StoppedGroup):
     """Inspects and resets an application. Used on the thread of its (bootstrapped) client."""
 
-    def __init__(self, client: KafkaClient, request: ResetRequest, *, timeout: float = _TIMEOUT_S) -> None:
+    def __init__(self, client: KafkaClient, request: ResetRequest, *, timeout: float = TIMEOUT_S) -> None:
+        super().__init__(client, request.application_id, timeout=timeout)
         self._request = request
-        self._names = TopicNames(request.application_id)
         #: The group's offset of the marker's only partition is the token of the newest reset.
         self._seal = TopicPartition(self._names.reset_marker, 0)
         self._token = secrets.randbelow(1 << 62)
         self._marker_id: dict[str, str] = {}
-        self._admin = Admin(client, timeout=timeout)
-        self._application = ApplicationAdmin(client, request.application_id, timeout=timeout)
         self._transactions = TransactionCoordinator(client, timeout=timeout)
-        self._home = (
-            None if request.state_dir is None else ApplicationHome.of(request.state_dir, request.application_id)
-        )
+        self._home = None if request.state_dir is None else ApplicationHome.of(request.state_dir, self._id)
 
     def look(self) -> ResetPlan:
         """Return what would be done, without changing anything.
@@ -117,9 +110,9 @@ class Resetter:
             UnknownTopicException: a named topic does not exist.
             ConfigException: a named topic is of the wrong kind.
         """
-        members = members_of(self._admin, self._request.application_id)
+        members = self._members()
         topics = self._admin.list_topics()
-        known = {at: offset for at, offset in self._application.offsets().items() if at.topic != self._seal.topic}
+        known = self._committed()
         internal = self._internal(topics, {at.topic for at in known})
         own = {at for at in known if at.topic in internal or self._is_deleted_repartition(at.topic, topics)}
         sources = self._sources(topics, {at.topic for at in known.keys() - own}, internal)
@@ -152,7 +145,7 @@ class Resetter:
             LockException: a process on this host uses the local state.
             ConfigException: it is unclear which topics are the application's own.
         """
-        name = self._request.application_id
+        name = self._id
         require_stopped(name, plan.members)
         if plan.holders:
             holders = ", ".join(f"{slot} by {holder}" for slot, holder in plan.holders.items())
@@ -228,13 +221,13 @@ class Resetter:
         Raises:
             StreamsException: another reset has begun or ended since this one began, or an instance has joined.
         """
-        name, marker = self._request.application_id, self._seal.topic
+        name, marker = self._id, self._seal.topic
         if self._application.offsets().get(self._seal) != self._token or not self._marker_is_ours():
             raise StreamsException(
                 f"another sparkrelay reset of application {name!r} was started, on this host or another one. This one "
                 "stops here and leaves the rest to it; run it again once the other one has ended"
             )
-        if members := members_of(self._admin, name):
+        if members := self._members():
             raise StreamsException(
                 f"an instance joined application {name!r} during the reset: {members[0]}. Stop it and run sparkrelay "
                 f"reset again: until then topic {marker!r} prevents every instance from running"
@@ -259,9 +252,9 @@ class Resetter:
             sources = {topic for topic in known if topic.endswith("-changelog")}.union(self._request.topics or ())
             return tuple(sorted(filter(self._names.is_internal, topics - sources)))
         for topic in named:
-            if not topic.startswith(f"{self._request.application_id}-"):
+            if not topic.startswith(f"{self._id}-"):
                 raise ConfigException(
-                    f"--internal-topics: {topic!r} does not begin with {self._names.application_id + '-'!r}, so it is "
+                    f"--internal-topics: {topic!r} does not begin with {self._id + '-'!r}, so it is "
                     "not the application's own; leave it out, or name source topics with --topics"
                 )
         # An interrupted reset may have deleted some.
@@ -293,10 +286,10 @@ class Resetter:
         ids = self._admin.topic_ids(sorted(made.keys() & set(internal)))
         proven = {topic for topic in internal if topic in known or (topic in ids and ids[topic] == made[topic])}
         groups = self._application.other_groups()
-        return doubtful_topics(self._request.application_id, internal, groups=groups, proven=proven)
+        return doubtful_topics(self._id, internal, groups=groups, proven=proven)
 
     def _transactional_ids(self) -> list[str]:
-        return [id_ for id_ in self._application.transactional_ids() if writes_for(self._request.application_id, id_)]
+        return [id_ for id_ in self._application.transactional_ids() if writes_for(self._id, id_)]
 
 
 def _count(things: Sized, one: str, many: str = "") -> str:

@@ -222,11 +222,7 @@ class ThreadFactory:
         return StreamsMembership(
             config=self.config,
             topology=context.topology,
-            source_topics={
-                context.names(topic, leg.source.internal)
-                for leg in context.topology.legs
-                for topic in leg.source.topics
-            },
+            source_topics=set(context.names.sources(*context.topology.legs)),
             process_id=self.slot.process_id,
             topics=topics,
             assignor=context.assignor,

@@ -20,7 +20,6 @@ from sparkrelay.errors import (
     UnknownStateStoreException,
 )
 from sparkrelay.observe.http_client import HttpConnection
-from sparkrelay.observe.time_limit import time_limit
 from sparkrelay.runtime.queries.query import Answer
 
 if TYPE_CHECKING:
@@ -159,8 +158,7 @@ class Peers:
     def _asked(self, connection: HttpConnection, host: HostInfo, path: str, headers: Mapping[str, str]) -> HttpAnswer:
         stays = False
         try:
-            with time_limit(connection, self._timeout_s):
-                answer = connection.get(path, headers, longest=_LONGEST_ANSWER)
+            answer = connection.get(path, headers, longest=_LONGEST_ANSWER)
             stays = answer.stays
             return answer
         finally:

@@ -11,7 +11,7 @@ import functools
 import logging
 import re
 import time
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.resident import ResidentCommand
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.types import TaskId
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -182,11 +184,10 @@ class Jobs:
         text = f"{self._name}: {what}"
         with self.target.under_way(what):
             self.target.mark_jobs()
-            context.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
-            context.setLocalProperty(_TAGS_PROPERTY, f"sparkrelay,{self._name},{BATCH_POOL}")
-            # It is long, and not for these jobs; Java's null removes a property.
+            # The command is long, and not for these jobs; Java's null removes a property.
             context.setLocalProperty(COMMAND_PROPERTY, cast("str", None))
-            context.setJobGroup(self._batch_group, text, interruptOnCancel=True)
+            tags = f"sparkrelay,{self._name},{BATCH_POOL}"
+            _mark(context, pool=BATCH_POOL, group=self._batch_group, tags=tags, description=text)
             yield self.target
 
     def collect(self, frame: DataFrame, description: str) -> pa.Table:
@@ -299,41 +300,40 @@ def run_job(
         TaskFailed: the error is one task's own.
         SparkRelayError: a worker's own error, or the session is gone.
     """
+
+    def collected() -> list[Any]:
+        context = frame.sparkSession.sparkContext
+        target.mark_jobs()
+        context.setLocalProperty(COMMAND_PROPERTY, encode(command))
+        _mark(context, pool=pool, group=group, tags=tags, description=description)
+        # A resident job is not expected to end.
+        expected = contextlib.nullcontext() if stays else target.under_way(f"the Spark job {description!r}")
+        with expected:
+            # The Java DataFrame's collect, not limit or head, which would leave input unread and end the workers.
+            rows: list[Any] = frame._jdf.collect()
+            return rows
+
+    def read() -> str:
+        batch = stays() if stays else command
+        if not isinstance(batch, BatchCommand):
+            return ""
+        return read_input(batch, failed_partitions(frame.sparkSession.sparkContext, group))
+
     attempts = 1 if isinstance(command, BatchCommand) or stays else _CLOSED_WORKERS
     while True:
-        target.require()
-        context = frame.sparkSession.sparkContext
         try:
-            target.mark_jobs()
-            context.setLocalProperty("spark.scheduler.pool", pool)
-            context.setLocalProperty(_TAGS_PROPERTY, tags)
-            context.setLocalProperty(COMMAND_PROPERTY, encode(command))
-            context.setJobGroup(group, description, interruptOnCancel=True)
-            # The Java DataFrame's collect, not limit or head, which would leave input unread and end the workers.
-            expected = contextlib.nullcontext() if stays else target.under_way(f"the Spark job {description!r}")
-            with query_errors_unlogged(), expected:
-                rows = frame._jdf.collect()
-        except (PySparkException, Py4JJavaError) as error:
-            target.require_alive()
-            found = read_job_error(error)
-            batch = stays() if stays else command
-            work = read_input(batch, failed_partitions(context, group)) if isinstance(batch, BatchCommand) else ""
-        except (Py4JError, ConnectionError) as error:
-            target.require()
-            raise StreamsException(f"{SESSION_GONE} ({error})") from error
-        else:
-            reports = [report for row in rows for report in decode_bytes(row.get(0))]
-            for report in reports:
-                if isinstance(report, SparkRelayError):
-                    raise _meant(report)
-            return reports
-        log.debug("%s: %s", description, printable_lines(without_marks(found.text)))
-        attempts -= 1
-        # Not from Spark's error, which says the same in a hundred lines.
-        failure = _error(found, target.failure_key, description, work)
-        if not (attempts and isinstance(failure, ClosedWorkerLent)):
-            raise failure
-        log.debug("%s; trying again", failure)
+            rows = _run(target, description, collected, read)
+        except ClosedWorkerLent as failure:
+            attempts -= 1
+            if not attempts:
+                raise
+            log.debug("%s; trying again", failure)
+            continue
+        reports = [report for row in rows for report in decode_bytes(row.get(0))]
+        for report in reports:
+            if isinstance(report, SparkRelayError):
+                raise _meant(report)
+        return reports
 
 
 def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group: str, description: str) -> pa.Table:
@@ -347,32 +347,45 @@ def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group:
         JobFailed: the source cannot be read or has no files, or user code in it raised.
         StreamsException: the session is gone.
     """
-    target.require()
-    context = frame.sparkSession.sparkContext
-    try:
-        with (
-            _properties_restored(context),
-            query_errors_unlogged(),
-            target.under_way(f"the Spark job {description!r}"),
-        ):
-            context.setLocalProperty("spark.scheduler.pool", pool)
-            context.setLocalProperty(_TAGS_PROPERTY, "sparkrelay")
-            context.setJobGroup(group, description, interruptOnCancel=True)
+
+    def collected() -> pa.Table:
+        context = frame.sparkSession.sparkContext
+        with _properties_restored(context), target.under_way(f"the Spark job {description!r}"):
+            _mark(context, pool=pool, group=group, tags="sparkrelay", description=description)
             plan = frame._jdf.queryExecution().analyzed()
             plan.refresh()
             _require_files(plan, description)
             return frame.select("*").toArrow()
-    except (PySparkException, Py4JJavaError) as error:
-        target.require_alive()
-        found = read_job_error(error)
-    except (Py4JError, ConnectionError) as error:
-        target.require()
-        raise StreamsException(f"{SESSION_GONE} ({error})") from error
+
+    try:
+        return _run(target, description, collected)
     except (pa.ArrowException, EOFError, OSError) as error:
         target.require_alive()
         raise JobFailed(f"{description} failed: {error}") from error
-    log.debug("%s: %s", description, printable_lines(found.text))
-    raise _error(found, target.failure_key, description, "")
+
+
+def _mark(context: SparkContext, *, pool: str, group: str, tags: str, description: str) -> None:
+    """Set the properties of the jobs that this thread starts."""
+    context.setLocalProperty("spark.scheduler.pool", pool)
+    context.setLocalProperty(_TAGS_PROPERTY, tags)
+    context.setJobGroup(group, description, interruptOnCancel=True)
+
+
+def _run(target: ExecutorTarget, description: str, job: Callable[[], T], read: Callable[[], str] = lambda: "") -> T:
+    """Run a Spark job at a target, and raise its errors as ours; ``read`` describes the input of a failed job."""
+    target.require()
+    try:
+        with query_errors_unlogged():
+            return job()
+    except (PySparkException, Py4JJavaError) as error:
+        target.require_alive()
+        found, work = read_job_error(error), read()
+    except (Py4JError, ConnectionError) as error:
+        target.require()
+        raise StreamsException(f"{SESSION_GONE} ({error})") from error
+    log.debug("%s: %s", description, printable_lines(without_marks(found.text)))
+    # Not from Spark's error, which says the same in a hundred lines.
+    raise _error(found, target.failure_key, description, work)
 
 
 def _require_files(plan: Any, description: str) -> None:

@@ -25,7 +25,7 @@ from sparkrelay.runtime.contract.socket_folders import SPARK_DIR
 from sparkrelay.runtime.spark.class_archive import archive_option
 from sparkrelay.runtime.spark.java_options import added, small_heap
 from sparkrelay.runtime.spark.spark_logs import silence_failed_tasks
-from sparkrelay.runtime.spark.unusable_session import refuse_unusable
+from sparkrelay.runtime.spark.unusable_session import is_on, refuse_unusable
 from sparkrelay.runtime.spark.worker_sockets import (
     UNIX_SOCKETS,
     jvms_sockets_too_long,
@@ -215,8 +215,7 @@ def check_session(spark: SparkSession) -> None:
     _check_zone(spark)
     if local:
         return
-    dynamic = (conf.get("spark.dynamicAllocation.enabled") or "false").lower() == "true"
-    if dynamic and not conf.get("spark.dynamicAllocation.minExecutors"):
+    if is_on(conf, "spark.dynamicAllocation.enabled") and not conf.get("spark.dynamicAllocation.minExecutors"):
         log.warning(
             "Spark setting spark.dynamicAllocation.enabled is true, and spark.dynamicAllocation.minExecutors is not "
             "set: executors without input are released, and no new ones are requested when the lag grows. Set it to "

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError
 from pyspark.logger import PySparkLogger
 
+from sparkrelay.runtime.spark.unusable_session import is_on
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -68,8 +70,9 @@ def quiet_executors(spark: SparkSession) -> None:
     A log4j file in ``spark.executor.extraJavaOptions``, or ``spark.executor.syncLogLevel.enabled``, takes precedence.
     """
     conf = spark.sparkContext.getConf()
-    synced = (conf.get("spark.executor.syncLogLevel.enabled") or "false").lower() == "true"
-    if synced or "log4j" in (conf.get("spark.executor.extraJavaOptions") or ""):
+    if is_on(conf, "spark.executor.syncLogLevel.enabled") or "log4j" in (
+        conf.get("spark.executor.extraJavaOptions") or ""
+    ):
         return
     level = (conf.get("spark.log.level") or "WARN").upper()
     try:

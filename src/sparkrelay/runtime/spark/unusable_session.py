@@ -43,7 +43,7 @@ def refuse_unusable(conf: SparkConf, python: str, *, local: bool) -> None:
 
     ``python`` is ``SparkContext.pythonExec``, which starts workers; ``local`` is true for ``local[N]``.
     """
-    if _is_on(conf, "spark.speculation"):
+    if is_on(conf, "spark.speculation"):
         raise ConfigException("spark.speculation=true would run one task's writes twice; set it to false")
     _refuse_cluster_mode(conf)
     _refuse_small_workers(conf)
@@ -58,7 +58,7 @@ def refuse_unusable(conf: SparkConf, python: str, *, local: bool) -> None:
             raise ConfigException(no_python(python))
         return
     for key in _EXCLUDING:
-        if _is_on(conf, key):
+        if is_on(conf, key):
             raise ConfigException(
                 f"Spark setting {key}=true excludes an executor on which a job failed, but each job here belongs to "
                 "the executor that has its state: it would wait forever. Set it to false; failed batches are retried "
@@ -77,7 +77,7 @@ def refuse_unusable(conf: SparkConf, python: str, *, local: bool) -> None:
 def _refuse_cluster_mode(conf: SparkConf) -> None:
     """Refuse a driver that spark-submit started in the cluster; on Kubernetes it starts it there as a client."""
     deployed = (conf.get("spark.submit.deployMode") or "client").lower() == "cluster"
-    if deployed or _is_on(conf, "spark.kubernetes.submitInDriver"):
+    if deployed or is_on(conf, "spark.kubernetes.submitInDriver"):
         raise ConfigException(
             "the script was submitted with --deploy-mode cluster: there its parent JVM receives the termination signal "
             "and ends Spark at once, so that each stop would be a kill. Run python pipeline.py, or spark-submit "
@@ -157,5 +157,6 @@ def _in_units(text: str, units: Mapping[str, float]) -> float:
     raise ConfigException(f"{text!r} is not a number with one of Spark's units")
 
 
-def _is_on(conf: SparkConf, key: str) -> bool:
+def is_on(conf: SparkConf, key: str) -> bool:
+    """Return whether a setting is true; they are false by default."""
     return (conf.get(key) or "false").lower() == "true"

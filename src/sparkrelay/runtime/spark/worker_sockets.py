@@ -30,6 +30,7 @@ from sparkrelay.runtime.contract.socket_folders import (
     temporary_folders,
     why_unusable,
 )
+from sparkrelay.runtime.spark.unusable_session import is_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +60,7 @@ def socket_settings(settings: Mapping[str, str]) -> dict[str, str]:
         return {}
     # Only the JVM knows settings of spark-submit or a file.
     conf = SparkConf().setAll(list(settings.items()))
-    if (conf.get(UNIX_SOCKETS) or "false").lower() != "true":
+    if not is_on(conf, UNIX_SOCKETS):
         return {}
     if given := conf.get(SPARK_DIR):
         require_short_folder(given)
@@ -75,7 +76,7 @@ def socket_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 def jvms_sockets_too_long(conf: SparkConf) -> bool:
     """Return whether the paths of Unix sockets of executors' JVMs would be too long."""
-    encrypted = (conf.get("spark.io.encryption.enabled") or "false").lower() == "true"
+    encrypted = is_on(conf, "spark.io.encryption.enabled")
     return encrypted and (conf.get("spark.master") or "").startswith("yarn") and not conf.get(SPARK_DIR)
 
 

@@ -53,11 +53,6 @@ class InService:
             self._tasks |= {task.id: task for task in tasks}
             self._notify()
 
-    def fall_out(self, tasks: Mapping[TaskId, tuple[Task, Exception]]) -> None:
-        """Add tasks that could not enter service, to be initialized again."""
-        with self._changed:
-            self._fallen_out.update(tasks)
-
     def joined(self, member: GroupMetadata) -> None:
         """Record the stream thread's current group membership."""
         with self._changed:

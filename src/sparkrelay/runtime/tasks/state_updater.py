@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SHORTEST_BACKOFF = 0.1
-#: A recovered broker is noticed within this.
-_LONGEST_BACKOFF = 5.0
 _LONGEST_RETRY = 30.0
 #: The trouble of a worker that dies for more than a minute is not temporary.
 _JOB_TRIES = 8
@@ -73,7 +70,7 @@ class StateUpdater:
         self._slices = 0
         #: ``active_elsewhere`` as of this turn.
         self._theirs: Collection[TaskId] = ()
-        self._retries = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
+        self._retries = Backoff.for_brokers()
         #: Only for Spark jobs: earlier failures of brokers do not count.
         self._job_retries = Backoff(self._pace.retry, _LONGEST_RETRY, jitter=0)
         self._failure: Exception | None = None

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SHORTEST_BACKOFF: Final = 0.1
-#: How soon a broker that is back is noticed.
-_LONGEST_BACKOFF: Final = 5.0
 #: Small micro-batches cost as much as large ones, and take a Spark slot that tasks may need.
 _SPACING_SECONDS: Final = 0.2
 #: Interval of progress reports until the tables are complete.
@@ -66,7 +63,7 @@ class GlobalStreamThread:
         #: Set once the tables are complete or the thread has ended.
         self._complete_or_ended = threading.Event()
         self._failure: Exception | None = None
-        self._backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
+        self._backoff = Backoff.for_brokers()
         #: Consecutive failures of Spark jobs outside of micro-batches.
         self._job_failures = 0
         #: Since when a topic has been unknown to the brokers (monotonic seconds); None while all are known.

@@ -39,9 +39,6 @@ _BUSY_SECONDS = 0.01
 _IDLE_SECONDS = 0.1
 _PURGE_SECONDS = 30.0
 _LOOK_SECONDS = 0.5
-#: Bounds how late a broker that is back is noticed.
-_SHORTEST_BACKOFF = 0.1
-_LONGEST_BACKOFF = 5.0
 #: The first may have been in flight when a task was fenced; the second reflects the membership since then.
 _HEARTBEATS_AFTER_FENCE = 2
 
@@ -294,7 +291,7 @@ class StreamThread:
 
     def _retrying(self, do: Callable[[], None]) -> None:
         """Call ``do``, again after retriable errors until it succeeds or the thread is to end."""
-        backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
+        backoff = Backoff.for_brokers()
         while not self._stopping.is_set():
             try:
                 do()

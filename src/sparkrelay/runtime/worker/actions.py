@@ -17,8 +17,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, pieces, report_row
-from sparkrelay.runtime.worker.kept_rows import KeptRowsFile
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
+from sparkrelay.runtime.worker.rows_file import RowsFile
 from sparkrelay.runtime.worker.shares import rows_by_partition, share_out
 from sparkrelay.runtime.worker.state_reports import next_in_changelog, state_before
 
@@ -37,8 +36,7 @@ _DELETED: Final = "(deleted)"
 def act_leg(spec: ActionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the leg's action on the rows of each task; yield one report per task."""
     tasks = leg_tasks(spec)
-    freeze_loaded_objects()
-    connections.close_unused()
+    connections.begin_step()
     if spec.keeps and tasks:
         yield report_row(_keep(spec, tasks, batches))
         return
@@ -84,7 +82,9 @@ def _keep(spec: ActionSpec, tasks: Sequence[TaskCommand], batches: Iterable[pa.R
     reports = []
     with contextlib.ExitStack() as stack:
         files = {
-            partition: stack.enter_context(KeptRowsFile(directory, spec.leg, task, spec.columns))
+            partition: stack.enter_context(
+                RowsFile(directory, spec.leg, task, spec.columns, f"the rows of task {task.task} for foreachBatch()")
+            )
             for partition, task in by_partition.items()
         }
         for batch in batches:

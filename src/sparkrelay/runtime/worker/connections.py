@@ -17,6 +17,7 @@ from sparkrelay.client.file_log import LOG_DIRECTORY, FileFetcher, FileProducer
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.produce import Producer
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
+from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.state import TaskStore
 
 if TYPE_CHECKING:
@@ -102,11 +103,14 @@ def store(directory: str, *, map_limit: int) -> TaskStore:
     return opened
 
 
-def close_unused() -> None:
-    """Close stores that are gone from the disk, or were not used for a while.
+def begin_step() -> None:
+    """Prepare this worker for a step, which has no store in use yet."""
+    freeze_loaded_objects()
+    close_unused()
 
-    Every step calls it before it begins, while no store is in use; it only checks now and then.
-    """
+
+def close_unused() -> None:
+    """Close stores that are gone from the disk, or were not used for a while; only checks now and then."""
     global _looked_at  # noqa: PLW0603 - one worker, one look
     now = time.monotonic()
     if now - _looked_at < _LOOK_SECONDS:

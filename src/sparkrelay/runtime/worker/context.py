@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import itertools
-import shutil
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import numpy as np
@@ -28,6 +25,9 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import StepSpec
+
+    #: What a leg does to its rows in one place.
+    Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 Command = TypeVar("Command")
 P = ParamSpec("P")
@@ -115,29 +115,6 @@ def leg_tasks(spec: StepSpec) -> list[TaskCommand]:
     ]
 
 
-def leg_file(home: str, leg: str, task: TaskCommand) -> Path:
-    """Return the file in a directory for a leg's data of a task's micro-batch."""
-    # Names of legs may have characters that file names cannot have, and may be longer.
-    return Path(home) / f"{task.task}-{hashlib.sha256(leg.encode()).hexdigest()}.arrow"
-
-
-def remove_earlier(home: Path) -> None:
-    """Remove the directories of earlier micro-batches and former processes beside a micro-batch's, where possible.
-
-    The worker of a cancelled micro-batch may continue for a moment: it must not remove later ones.
-    """
-    own, _, number = home.name.rpartition("-")
-
-    def is_later(name: str) -> bool:
-        prefix, _, other = name.rpartition("-")
-        return prefix == own and number.isdecimal() and other.isdecimal() and int(other) > int(number)
-
-    with contextlib.suppress(OSError):
-        for path in list(home.parent.iterdir()):
-            if path != home and not is_later(path.name):
-                shutil.rmtree(path, ignore_errors=True)
-
-
 def clock_ms(task: TaskCommand) -> int:
     """Return the wall clock in milliseconds: as of when the batch was chosen, if that counts, else now."""
     return task.clock_ms or int(time.time() * 1000)
@@ -208,19 +185,13 @@ def spans(costs: np.ndarray[Any, Any], most: int) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
-def in_pieces(
-    step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def in_pieces(step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run a step whose rows go to the JVM, which has little memory and reads each batch into one piece of it."""
     for made in step(batches):
         yield from pieces(made, _JVM_BYTES)
 
 
-def under_names(
-    step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    names: tuple[str, ...],
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
+def under_names(step: Step, names: tuple[str, ...], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run a step on rows with renamed columns."""
     yield from step(batch.rename_columns(list(names)) for batch in batches)
 
@@ -253,10 +224,7 @@ class PickedColumns:
 
 
 def in_turn(
-    first: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    picked: PickedColumns,
-    second: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    batches: Iterator[pa.RecordBatch],
+    first: Step, picked: PickedColumns, second: Step, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Run two steps in sequence; the second one takes the picked columns of the first."""
     yield from second(picked.of(rows) for rows in first(batches))

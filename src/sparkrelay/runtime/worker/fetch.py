@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from sparkrelay.errors import SerializationException, SparkRelayError, UnknownSchemaException
-from sparkrelay.records.bad_record import BadRecord
-from sparkrelay.records.batches.encode import NO_TIMESTAMP
-from sparkrelay.records.formatted import format_to_columns
+from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge, WorkerFailure
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks
-from sparkrelay.runtime.worker.encoding import first_of_another_layout, unpack_rows
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
-from sparkrelay.runtime.worker.origins import Origins
+from sparkrelay.runtime.worker.decoding import decoded_rows, raw_columns, rows_together
 from sparkrelay.runtime.worker.skipped_records import SkippedRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
+
     from sparkrelay.runtime.contract.specs import FetchSpec
+    from sparkrelay.runtime.worker.decoding import Fetched
     from sparkrelay.types import TopicPartition
 
-log = logging.getLogger(__name__)
-
-#: Most undecodable records of a fetch that are logged.
-_MOST_LOGGED = 10
 #: Records that are decoded alone; smaller fetches are gathered.
 _FEW: Final = 4_096
-
-Fetched: TypeAlias = "tuple[TopicPartition, pa.RecordBatch]"
 
 
 def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the ranges that the command gives this Spark partition."""
     drain(batches)
-    freeze_loaded_objects()
-    connections.close_unused()
+    connections.begin_step()
     tasks = leg_tasks(spec)
     ranges = {
         partition: span
@@ -72,12 +58,7 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     try:
         for few in _gathered(fetched(), lambda partition: by_partition or partition in fixed):
             fault_points.reach("fetch-first-rows")
-            together = _rows_together(spec, few)
-            for rows in (
-                (decoded_rows(spec, partition, batch, times, skipped) for partition, batch in few)
-                if together is None
-                else (together,)
-            ):
+            for rows in _decoded_few(spec, few, times, skipped):
                 if few[0][0] not in fixed:
                     bytes_read.add(rows)
                 yield rows
@@ -105,43 +86,16 @@ def _gathered(parts: Iterator[Fetched], alone: Callable[[TopicPartition], bool])
         yield few
 
 
-def decoded_rows(
-    spec: FetchSpec,
-    partition: TopicPartition,
-    raw: pa.RecordBatch,
-    times: dict[TopicPartition, int],
-    skipped: SkippedRecords | None = None,
-) -> pa.RecordBatch:
-    """Return the rows of at least one fetched record, with the columns :func:`raw_columns`.
-
-    ``times`` keeps each partition's time between fetches. ``skipped`` takes records that cannot be decoded; None: they
-    were recorded before, and are only dropped. Raises SerializationException if such records are not skipped.
-    """
-    if hidden_columns.PARTITION_TIME not in spec.output.names:
-        return _rows(spec, partition, raw, skipped)
-    if spec.event_time:
-        return _with_partition_time(spec, partition, _rows(spec, partition, raw, skipped), times)
-    # Before tombstones are dropped: they advance it too, as in Kafka Streams.
-    return _rows(spec, partition, _with_partition_time(spec, partition, raw, times), skipped)
-
-
-def _rows_together(spec: FetchSpec, few: Sequence[Fetched]) -> pa.RecordBatch | None:
-    """Return the rows of fetches from several partitions; None if one has bad records, to decode them one by one."""
-    if len(few) == 1:
-        return None
-    raw, origins = pa.concat_batches([batch for _, batch in few]), Origins.of(few)
-    if spec.skip_tombstones and raw.column("value").null_count:
-        keep = pc.is_valid(raw.column("value"))
-        raw, origins = raw.filter(keep), origins.filter(keep)
-    if spec.internal and first_of_another_layout(raw.column("value"), spec.layout) is not None:
-        return None
-    try:
-        columns, bad = _decoded(spec, raw)
-    except SerializationException:
-        return None
-    if bad or (not spec.internal and _with_times_before_1970(spec, raw, columns, bad)):
-        return None
-    return _project(spec, *_without_tombstones(spec, origins, raw, columns))
+def _decoded_few(
+    spec: FetchSpec, few: Sequence[Fetched], times: dict[TopicPartition, int], skipped: SkippedRecords
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of fetches: of several partitions together, unless one has bad records."""
+    together = rows_together(spec, few) if len(few) > 1 else None
+    if together is not None:
+        yield together
+        return
+    for partition, batch in few:
+        yield decoded_rows(spec, partition, batch, times, skipped)
 
 
 class BytesRead:
@@ -172,228 +126,9 @@ def _fetched(
     ranges: Mapping[TopicPartition, tuple[int, int]],
     topic_ids: Mapping[str, str],
     max_bytes: int,
-) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+) -> Iterator[Fetched]:
     fetcher, columns = connections.fetcher(spec.client), raw_columns(spec)
     # Several partitions come in the order of the brokers' answers.
     parts = [{partition: ranges[partition]} for partition in sorted(ranges)] if spec.in_order else [ranges]
     for part in parts:
         yield from fetcher.fetch(part, columns=columns, max_bytes=max_bytes or None, topic_ids=topic_ids)
-
-
-def _with_partition_time(
-    spec: FetchSpec, partition: TopicPartition, rows: pa.RecordBatch, times: dict[TopicPartition, int]
-) -> pa.RecordBatch:
-    """Add each row's partition time; ``times`` keeps it between batches."""
-    name = hidden_columns.TIMESTAMP if spec.event_time else "timestamp"
-    if not rows.num_rows:
-        return rows
-    stamps = rows.column(name).view(pa.int64()).to_numpy(zero_copy_only=False)
-    newest = np.maximum(np.maximum.accumulate(stamps), times.get(partition, stamps[0]))
-    times[partition] = int(newest[-1])
-    field = pa.field(hidden_columns.PARTITION_TIME, pa.int64(), nullable=False)
-    index = rows.schema.get_field_index(hidden_columns.PARTITION_TIME)
-    return rows.append_column(field, pa.array(newest)) if index < 0 else rows.set_column(index, field, pa.array(newest))
-
-
-def raw_columns(spec: FetchSpec) -> frozenset[str]:
-    """Return the columns of raw records that are used here."""
-    wanted = set(spec.output.names)
-    # Values show tombstones even if no step reads them.
-    columns = {"offset", "timestamp", "value"}
-    if _key_wanted(spec) or hidden_columns.KEY in wanted or "key" in wanted:
-        columns.add("key")
-    if "kafka" in wanted:
-        # Topic and partition are known from where the records were fetched.
-        columns.update({field.name for field in spec.output.field("kafka").type} - {"topic", "partition"})
-    columns.update(wanted & {"timestampType", "headers"})
-    if spec.whole:
-        columns.update({"key", "headers"})
-    return frozenset(columns)
-
-
-def _key_wanted(spec: FetchSpec) -> bool:
-    return spec.key_schema is not None and len(spec.key_schema) > 0
-
-
-def _rows(
-    spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch, skipped: SkippedRecords | None
-) -> pa.RecordBatch:
-    if spec.skip_tombstones and raw.column("value").null_count:
-        raw = raw.filter(pc.is_valid(raw.column("value")))
-    if spec.internal:
-        _require_layout(spec, partition, raw)
-    try:
-        columns, bad = _decoded(spec, raw)
-    except UnknownSchemaException:
-        raise  # the driver asks the registry, and the batch runs again
-    except SerializationException as error:
-        where = f"{partition.topic}-{partition.partition} from offset {raw.column('offset')[0].as_py()} on"
-        what = f"records of {where} do not decode: {error}"
-        if spec.internal:
-            what += (
-                ". Something else wrote to this topic, which belongs to the application, or the record is damaged. "
-                "Find and stop the writer, then start over: sparkrelay reset"
-            )
-        raise SerializationException(what) from error
-    if not spec.internal:
-        bad = _with_times_before_1970(spec, raw, columns, bad)
-    origins = Origins.of([(partition, raw)])
-    origins, raw, columns = _without_tombstones(spec, origins, raw, columns)
-    if bad:
-        keep = _without_bad(spec, partition, raw, bad, skipped)
-        origins, raw, columns = _kept(keep, origins, raw, columns)
-    return _project(spec, origins, raw, columns)
-
-
-def _without_tombstones(
-    spec: FetchSpec, origins: Origins, raw: pa.RecordBatch, columns: dict[str, pa.Array]
-) -> tuple[Origins, pa.RecordBatch, dict[str, pa.Array]]:
-    """Drop tombstones of an internal topic where they end here: rows themselves say whether they are one."""
-    if spec.internal and spec.skip_tombstones and columns[hidden_columns.TOMBSTONE].true_count:
-        return _kept(pc.invert(columns[hidden_columns.TOMBSTONE]), origins, raw, columns)
-    return origins, raw, columns
-
-
-def _kept(
-    keep: pa.Array, origins: Origins, raw: pa.RecordBatch, columns: dict[str, pa.Array]
-) -> tuple[Origins, pa.RecordBatch, dict[str, pa.Array]]:
-    return origins.filter(keep), raw.filter(keep), {name: column.filter(keep) for name, column in columns.items()}
-
-
-def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array], list[BadRecord]]:
-    """Return the decoded columns, and the records that cannot be decoded.
-
-    A packed row contains a flag for tombstones, as its value is never null.
-    """
-    columns: dict[str, pa.Array] = {}
-    bad: list[BadRecord] = []
-    if spec.internal:
-        assert spec.value_schema is not None
-        unpacked, columns[hidden_columns.TOMBSTONE] = unpack_rows(raw.column("value"), spec.value_schema)
-        columns.update(zip(spec.value_schema.names, unpacked, strict=True))
-    elif spec.value is not None:
-        columns, bad = format_to_columns(raw.column("value"), spec.value, "value", spec.value_schema)
-    if _key_wanted(spec):
-        assert spec.key is not None
-        decoded, bad_keys = format_to_columns(raw.column("key"), spec.key, "key", spec.key_schema)
-        columns.update(decoded)
-        known = {record.index for record in bad}
-        bad = sorted([*bad, *(one for one in bad_keys if one.index not in known)], key=lambda record: record.index)
-    return columns, bad
-
-
-def _require_layout(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> None:
-    """Refuse records of a repartition topic with other columns than this pipeline reads from it."""
-    index = first_of_another_layout(raw.column("value"), spec.layout)
-    if index is None:
-        return
-    assert spec.value_schema is not None
-    wanted = ", ".join(f"{field.name} {field.type}" for field in spec.value_schema)
-    raise SerializationException(
-        f"the record in {partition.topic}-{partition.partition} at offset {raw.column('offset')[index].as_py()} does "
-        f"not have the columns that this pipeline reads there ({wanted}): an earlier pipeline or release wrote it, or "
-        "something else wrote to this topic. If it was an earlier pipeline or release, run that one until it has read "
-        "the topic to its end, then this one. If it was something else, stop that writer. To start over: "
-        "sparkrelay reset"
-    )
-
-
-def _with_times_before_1970(
-    spec: FetchSpec, raw: pa.RecordBatch, columns: Mapping[str, pa.Array], bad: list[BadRecord]
-) -> list[BadRecord]:
-    """Return the bad records and those with times before 1970, which no record's timestamp can express.
-
-    Brokers accept some of them, as from producers of other clients; but -1 means no timestamp, a topic with its own
-    compression refuses the batch, and a compacted one is no longer cleaned.
-    """
-    own = raw.column("timestamp").view(pa.int64())
-    early, millis, meant = pc.less(own, NO_TIMESTAMP), own, None
-    if spec.event_time:
-        # In its own unit: a time less than a millisecond before 1970 would be truncated to 0.
-        meant = columns[spec.event_time]
-        days = pa.types.is_date32(meant.type)
-        early = pc.coalesce(pc.less(meant.view(pa.int32() if days else pa.int64()), 0), early)
-        millis = pc.coalesce(meant.cast(pa.timestamp("ms", "UTC"), safe=False).view(pa.int64()), own)
-    if not early.true_count:
-        return bad
-    known = {record.index for record in bad}
-    found = []
-    for index in np.flatnonzero(early.to_numpy(zero_copy_only=False)).tolist():
-        what = "timestamp" if meant is None or not meant[index].is_valid else f"event time {spec.event_time!r}"
-        reason = f"its {what}, {np.datetime64(millis[index].as_py(), 'ms')}, is before 1970, which Kafka does not know"
-        if index not in known:
-            found.append(BadRecord(index, reason))
-    return sorted([*bad, *found], key=lambda record: record.index)
-
-
-def _project(spec: FetchSpec, origins: Origins, raw: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Arrange the columns as in the step's output schema."""
-    rows = raw.num_rows
-    arrays = []
-    for field in spec.output:
-        if field.name == hidden_columns.PARTITION:
-            array = _zeros(rows) if spec.is_global else origins.partition_numbers()
-        elif field.name == hidden_columns.SOURCE:
-            array = origins.numbers([spec.topics.index(partition.topic) for partition in origins.partitions])
-        elif field.name == hidden_columns.TIMESTAMP:
-            source = columns[spec.event_time] if spec.event_time else raw.column("timestamp")
-            array = pc.cast(source.cast(pa.timestamp("ms", "UTC"), safe=False), pa.int64())
-            if array.null_count:
-                array = pc.coalesce(array, pc.cast(raw.column("timestamp"), pa.int64()))
-        elif field.name == hidden_columns.PARTITION_TIME:
-            # With an event time column it is computed from that, later.
-            array = _zeros(rows) if spec.event_time else raw.column(field.name)
-        elif field.name == hidden_columns.KEY:
-            array = raw.column("key")
-        elif field.name == hidden_columns.TOMBSTONE:
-            array = columns[field.name] if spec.internal else pc.is_null(raw.column("value"))
-        elif field.name == "kafka" and field.name not in columns:
-            array = pa.StructArray.from_arrays(
-                [_kafka_column(child, origins, raw) for child in field.type], fields=list(field.type)
-            )
-        elif field.name in columns:
-            array = columns[field.name]
-        else:
-            array = _kafka_column(field, origins, raw)
-        arrays.append(array if array.type == field.type else array.cast(field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=spec.output)
-
-
-def _kafka_column(field: pa.Field, origins: Origins, raw: pa.RecordBatch) -> pa.Array:
-    if field.name == "topic":
-        array = origins.topics()
-    elif field.name == "partition":
-        array = origins.partition_numbers()
-    else:
-        array = raw.column(field.name)
-    return array if array.type == field.type else array.cast(field.type)
-
-
-def _zeros(rows: int) -> pa.Array:
-    return pa.array(np.zeros(rows, dtype=np.int32))
-
-
-def _without_bad(
-    spec: FetchSpec,
-    partition: TopicPartition,
-    raw: pa.RecordBatch,
-    bad: list[BadRecord],
-    skipped: SkippedRecords | None,
-) -> pa.Array:
-    """Return a mask without the undecodable records, or raise, as configured."""
-    silent = skipped is not None and skipped.another_speaks_for(partition.topic)
-    for record in bad[: 1 if not spec.skip_bad_records else _MOST_LOGGED]:
-        offset = raw.column("offset")[record.index].as_py()
-        message = f"record {partition.topic}-{partition.partition} at offset {offset} does not decode: {record.reason}"
-        if not spec.skip_bad_records:
-            raise SerializationException(
-                f"{message}. Fix the producer, or set deserialization.exception.handler=log-and-continue to skip such "
-                "records; errors.dead.letter.queue.topic.name names a topic that keeps them."
-            )
-        if not silent:
-            log.warning("skipped: %s", message)
-    if skipped is not None and skipped.speaks_for(partition.topic):
-        skipped.undecoded(partition, raw, {record.index: record.reason for record in bad})
-    keep = np.ones(raw.num_rows, dtype=bool)
-    keep[[record.index for record in bad]] = False
-    return pa.array(keep)

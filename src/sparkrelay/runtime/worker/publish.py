@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,7 +24,6 @@ from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks,
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.event_times import event_times_ms
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.shares import Share, partitions_of, share_out
 from sparkrelay.runtime.worker.state_reports import next_in_changelog, state_before
 
@@ -44,32 +42,16 @@ _PIECE_BYTES: Final = 32 << 20
 def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the rows of a leg to its sink topic, piece by piece; yield one report per task."""
     tasks = leg_tasks(spec)
-    freeze_loaded_objects()
-    connections.close_unused()
+    connections.begin_step()
     reports = {task.task: LegReport(spec.leg, task.task, task.batch) for task in tasks}
     written: dict[TopicPartition, int] = {}
 
-    def send(share: Share, transaction: LentTransaction) -> list[LegReport]:
-        sent = _send_share(spec, transaction, share)
-        return [
-            LegReport(
-                spec.leg,
-                task.task,
-                task.batch,
-                rows_in=share.rows_in(task),
-                rows_out=its.rows,
-                oldest_out=its.oldest,
-                newest_out=its.newest,
-            )
-            for task, its in zip(share.tasks, sent, strict=True)
-        ]
-
     # The best rows are chosen among all rows of a task.
     for piece in _pieces(batches) if spec.best is None else [batches]:
-        work = ((share.tasks, functools.partial(send, share)) for share in share_out(tasks, piece))
+        work = ((share.tasks, functools.partial(_send_share, spec, share)) for share in share_out(tasks, piece))
         # A piece's records follow those of the one before it.
         for report in publish(spec, work, written):
-            reports[report.task] = _of_both(reports[report.task], report)
+            reports[report.task] = _sum(reports[report.task], report)
         # Otherwise they would live until the next ones are read.
         del work, piece
         if any(report.error is not None for report in reports.values()):
@@ -95,8 +77,8 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
     yield piece
 
 
-def _of_both(before: LegReport, report: LegReport) -> LegReport:
-    """Return the sum of a task's report so far and that of the next piece."""
+def _sum(before: LegReport, report: LegReport) -> LegReport:
+    """Return a task's report of some rows and of those before them."""
     oldest = (before.oldest_out, report.oldest_out)
     newest = (before.newest_out, report.newest_out)
     return report._replace(
@@ -169,37 +151,20 @@ def publish(
     return [report._replace(seconds={**report.seconds, "publish": seconds}) for report in reports]
 
 
-@dataclass(slots=True)
-class _Sent:
-    """What a task has sent to the sink topic; fields as in :class:`LegReport`."""
-
-    rows: int = 0
-    oldest: dict[str, int] = field(default_factory=dict)
-    newest: dict[str, int] = field(default_factory=dict)
-
-    def add(self, more: _Sent) -> None:
-        """Add later records."""
-        self.rows += more.rows
-        for topic, time_ms in more.oldest.items():
-            self.oldest[topic] = min(time_ms, self.oldest.get(topic, time_ms))
-        for topic, time_ms in more.newest.items():
-            self.newest[topic] = max(time_ms, self.newest.get(topic, time_ms))
-
-
-def _send_share(spec: PublishSpec, transaction: LentTransaction, share: Share) -> list[_Sent]:
+def _send_share(spec: PublishSpec, share: Share, transaction: LentTransaction) -> list[LegReport]:
     """Send the rows of tasks that are worked on together; those of a single task batch by batch."""
-    if len(share.tasks) > 1:
-        if not share.batches:
-            return [_Sent() for _ in share.tasks]
+    counts = [share.rows_in(task) for task in share.tasks]
+    reports = [LegReport(spec.leg, task.task, task.batch) for task in share.tasks]
+    if len(reports) > 1 and share.batches:
         rows = pa.concat_batches(share.batches)
         by_task = rows.take(pa.array(np.argsort(partitions_of(rows), kind="stable")))
-        return send_rows(spec, transaction, by_task, share.tasks, [share.rows_in(task) for task in share.tasks])
-    sent = _Sent()
-    # The best rows are chosen among all rows of a task.
-    for rows in [pa.concat_batches(share.batches)] if spec.best and share.batches else share.batches:
-        (some,) = send_rows(spec, transaction, rows, share.tasks, [rows.num_rows])
-        sent.add(some)
-    return [sent]
+        reports = send_rows(spec, transaction, by_task, share.tasks, counts)
+    elif share.batches:
+        # The best rows are chosen among all rows of a task.
+        for rows in [pa.concat_batches(share.batches)] if spec.best else share.batches:
+            (report,) = send_rows(spec, transaction, rows, share.tasks, [rows.num_rows])
+            reports = [_sum(reports[0], report)]
+    return [report._replace(rows_in=count) for report, count in zip(reports, counts, strict=True)]
 
 
 def send_rows(
@@ -208,18 +173,19 @@ def send_rows(
     rows: pa.RecordBatch,
     tasks: Sequence[TaskCommand],
     counts: Sequence[int],
-) -> list[_Sent]:
-    """Send rows to the sink topic, ordered by task; ``counts`` says how many each task has."""
-    topic, sent = spec.topic, [_Sent() for _ in tasks]
+) -> list[LegReport]:
+    """Send rows to the sink topic, ordered by task, of which each has ``counts``; return what each task has sent."""
+    topic = spec.topic
     if topic is None or not rows.num_rows:
-        return sent
+        return [LegReport(spec.leg, task.task, task.batch) for task in tasks]
+    oldest: dict[int, int] = {}
+    newest: dict[int, int] = {}
     if spec.event_time is not None:
         column = rows.column(spec.event_time)
         times, whose = event_times_ms(column), _whose(counts, column)
         # Times far ahead of the clock do not count.
         on_time = times <= int(time.time() * 1000) + spec.ahead_ms
-        for index, newest in _of_each(np.maximum, times[on_time], whose[on_time], len(tasks)):
-            sent[index].newest[topic] = newest
+        newest = _of_each(np.maximum, times[on_time], whose[on_time], len(tasks))
     if spec.best is not None:
         firsts = np.cumsum([0, *counts[:-1]]).tolist()
         best = [spec.best(rows.slice(*span)) for span in zip(firsts, counts, strict=True)]
@@ -231,8 +197,7 @@ def send_rows(
         numbers, whose = timestamps.drop_null().to_numpy(), _whose(counts, timestamps)
         # Without a timestamp, a record is as old as its segment's file.
         known = numbers != NO_TIMESTAMP
-        for index, oldest in _of_each(np.minimum, numbers[known], whose[known], len(tasks)):
-            sent[index].oldest[topic] = oldest
+        oldest = _of_each(np.minimum, numbers[known], whose[known], len(tasks))
     count = current_command(BatchCommand).partitions[topic]
     targets = murmur2_partitions(keys, count)
     if (targets < 0).any():
@@ -242,9 +207,17 @@ def send_rows(
     headers = None if spec.headers is None else rows.column(spec.headers)
     task = tasks[0].task if len(tasks) == 1 else None
     transaction.send_by_partition(topic, targets, task, keys, values, timestamps, headers)
-    for its, number in zip(sent, counts, strict=True):
-        its.rows = number
-    return sent
+    return [
+        LegReport(
+            spec.leg,
+            its.task,
+            its.batch,
+            rows_out=number,
+            oldest_out={topic: oldest[index]} if index in oldest else {},
+            newest_out={topic: newest[index]} if index in newest else {},
+        )
+        for index, (its, number) in enumerate(zip(tasks, counts, strict=True))
+    ]
 
 
 def _whose(counts: Sequence[int], column: pa.Array) -> NDArray[np.int64]:
@@ -253,15 +226,12 @@ def _whose(counts: Sequence[int], column: pa.Array) -> NDArray[np.int64]:
     return whose[column.is_valid().to_numpy(zero_copy_only=False)] if column.null_count else whose
 
 
-def _of_each(
-    best: np.ufunc, numbers: NDArray[np.int64], whose: NDArray[np.int64], tasks: int
-) -> Iterator[tuple[int, int]]:
-    """Yield the largest or smallest number of each task that has one."""
+def _of_each(best: np.ufunc, numbers: NDArray[np.int64], whose: NDArray[np.int64], tasks: int) -> dict[int, int]:
+    """Return the largest or smallest number of each task that has one, by the task's index."""
     if not len(numbers):
-        return
+        return {}
     if tasks == 1:
-        yield 0, int(best.reduce(numbers))
-        return
+        return {0: int(best.reduce(numbers))}
     # Rows stand task by task.
     firsts = np.flatnonzero(np.diff(whose, prepend=-1))
-    yield from zip(whose[firsts].tolist(), best.reduceat(numbers, firsts).tolist(), strict=True)
+    return dict(zip(whose[firsts].tolist(), best.reduceat(numbers, firsts).tolist(), strict=True))

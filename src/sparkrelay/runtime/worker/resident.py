@@ -35,9 +35,9 @@ from sparkrelay.runtime.contract.resident import ResidentCommand, Role, StepName
 from sparkrelay.runtime.worker.context import commanded, current_command, drain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    from sparkrelay.runtime.worker.context import Step
 
 #: Marker column of the row after a marker.
 _FILLER: Final = b""

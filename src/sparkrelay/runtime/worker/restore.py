@@ -19,8 +19,7 @@ from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreReport, RestoreSlice
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, current_spark_partition, drain, report_row, reporting
-from sparkrelay.runtime.worker.fetch import decoded_rows, raw_columns
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
+from sparkrelay.runtime.worker.decoding import decoded_rows, raw_columns
 from sparkrelay.runtime.worker.outdated_copies import removed_as_outdated
 from sparkrelay.state.changelog import Marker, split
 from sparkrelay.state.home.removal import set_aside, wipe
@@ -68,8 +67,7 @@ class RestoreSpec:
 def restore_partition(spec: RestoreSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Restore this Spark partition's part of the slice; yield one row with all reports."""
     drain(batches)
-    freeze_loaded_objects()
-    connections.close_unused()
+    connections.begin_step()
     slice_ = current_command(RestoreSlice)
     budget = _Budget(slice_.seconds, spec.max_bytes)
     reports = [

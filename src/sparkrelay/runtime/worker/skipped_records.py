@@ -30,14 +30,16 @@ from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.runtime.contract import dead_letter_headers
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import current_command, leg_file, leg_tasks, remove_earlier, report_row
+from sparkrelay.runtime.worker.context import current_command, leg_tasks, report_row
 from sparkrelay.runtime.worker.lent_transaction import LentTransaction, await_answers
+from sparkrelay.runtime.worker.rows_file import RowsFile, leg_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sparkrelay.runtime.contract.commands import LegReport, TaskCommand
     from sparkrelay.runtime.contract.specs import SkippedSpec, StepSpec
+    from sparkrelay.runtime.worker.context import Step
     from sparkrelay.types import TopicPartition
 
 _SCHEMA: Final = pa.schema(
@@ -78,7 +80,7 @@ class SkippedRecords:
         self._others = {topic for leg, topic in command.skips_of if leg != spec.leg} - self._topics
         self._tasks = {partition: task for task in tasks for partition in task.ranges}
         self._open = contextlib.ExitStack()
-        self._files: dict[str, pa.ipc.RecordBatchStreamWriter] = {}
+        self._files: dict[str, RowsFile] = {}
 
     def speaks_for(self, topic: str) -> bool:
         """Return whether this leg writes and counts the skipped records of a topic."""
@@ -110,7 +112,9 @@ class SkippedRecords:
 
     def close(self) -> None:
         """Finish the files for the leg's last step."""
-        self._open.close()
+        with self._open:
+            for file in self._files.values():
+                file.finish()
 
     def _add(self, partition: TopicPartition, raw: pa.RecordBatch, reasons: Mapping[int, tuple[str, str, str]]) -> None:
         count = len(reasons)
@@ -132,30 +136,18 @@ class SkippedRecords:
             else pa.nulls(count, field.type)
             for field in _SCHEMA
         ]
-        self._file(self._tasks[partition]).write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+        self._file(self._tasks[partition]).add(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
 
-    def _file(self, task: TaskCommand) -> pa.ipc.RecordBatchStreamWriter:
+    def _file(self, task: TaskCommand) -> RowsFile:
         name = str(task.task)
         if name not in self._files:
             assert self._home is not None, "a batch that may skip records has a directory for them"
-            path = leg_file(self._home, self._spec.leg, task)
-            try:
-                remove_earlier(path.parent)
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                file = self._open.enter_context(pa.OSFile(str(path), "wb"))
-            except OSError as error:
-                raise StreamsException(
-                    f"the skipped records of task {task.task} cannot be written to {path}: {error}"
-                ) from error
-            self._files[name] = self._open.enter_context(pa.ipc.new_stream(file, _SCHEMA))
+            what = f"the skipped records of task {task.task}"
+            self._files[name] = self._open.enter_context(RowsFile(self._home, self._spec.leg, task, _SCHEMA, what))
         return self._files[name]
 
 
-def reporting_skipped(
-    spec: SkippedSpec,
-    step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
+def reporting_skipped(spec: SkippedSpec, step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run a leg's last step, then write the records that its first one skipped, and add them to the reports."""
     home = current_command(BatchCommand).skipped_records
     for row in step(batches):

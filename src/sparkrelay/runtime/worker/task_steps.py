@@ -9,7 +9,6 @@ from sparkrelay.errors import SparkRelayError, StoreOutOfStepException
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import drain, leg_tasks
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.state import BatchStamp
 
@@ -32,8 +31,7 @@ def each_task(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the output of a step for the rows of each task; tasks without rows are skipped."""
     shares = share_out(leg_tasks(spec), batches)
-    freeze_loaded_objects()
-    connections.close_unused()
+    connections.begin_step()
     for share in shares:
         for task in share.tasks:
             if rows := share.rows_of(task):
@@ -46,8 +44,7 @@ def each_table(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the output of a step for each task's tables, maintained by legs of earlier waves; it gets no rows."""
     drain(batches)
-    freeze_loaded_objects()
-    connections.close_unused()
+    connections.begin_step()
     for task in leg_tasks(spec):
         with task_failure(spec, task):
             yield step(task)

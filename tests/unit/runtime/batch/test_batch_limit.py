@@ -5,7 +5,7 @@ from tests.doubles.tasks import task_in
 
 from sparkrelay.errors import ProducerFencedException, StoreOutOfStepException, StreamsException
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
-from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+from sparkrelay.runtime.batch.micro_batch import BatchOutcome
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.types import TaskId, TopicPartition

@@ -19,8 +19,8 @@ from sparkrelay.errors import (
     WakeupException,
 )
 from sparkrelay.runtime.batch import batch_thread
-from sparkrelay.runtime.batch.batch_runner import BatchOutcome
 from sparkrelay.runtime.batch.batch_thread import BatchThread
+from sparkrelay.runtime.batch.micro_batch import BatchOutcome
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.contract.commands import LegReport
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge

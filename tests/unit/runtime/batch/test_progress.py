@@ -5,7 +5,7 @@ import json
 from tests.doubles.clock import Clock
 from tests.doubles.tasks import task_in
 
-from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+from sparkrelay.runtime.batch.micro_batch import BatchOutcome
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.contract.commands import LegReport, StateReport
 from sparkrelay.runtime.tasks.restore_progress import RestoreProgress

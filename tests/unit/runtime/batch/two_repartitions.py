@@ -20,8 +20,8 @@ from sparkrelay.client.group_requests import OffsetAndMetadata
 from sparkrelay.client.new_records import News
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ProducerFencedException, TimeoutException
-from sparkrelay.runtime.batch.batch_runner import BatchOutcome
 from sparkrelay.runtime.batch.batch_thread import BatchThread
+from sparkrelay.runtime.batch.micro_batch import BatchOutcome
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.batch.upstream import Upstream
 from sparkrelay.runtime.contract.commands import LegReport, StateReport

@@ -14,7 +14,7 @@ from sparkrelay.errors import (
     UnknownTopicException,
     WakeupException,
 )
-from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+from sparkrelay.runtime.batch.micro_batch import BatchOutcome
 from sparkrelay.runtime.spark.jobs import JobFailed
 from sparkrelay.runtime.thread.global_stream_thread import GlobalStreamThread
 from sparkrelay.types import TaskId

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from tests.unit.runtime.worker.test_fetch import spec
+from tests.unit.runtime.worker.test_decoding import spec
 
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.fetch import _fetched

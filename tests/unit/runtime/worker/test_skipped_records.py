@@ -12,7 +12,8 @@ from sparkrelay.errors import RecordRefusedException, RecordTooLargeException, S
 from sparkrelay.records.batches.columns import KAFKA_SCHEMA
 from sparkrelay.runtime.contract.commands import BatchCommand, LeftOut, LegReport, TaskCommand, decode_bytes
 from sparkrelay.runtime.contract.specs import SkippedSpec
-from sparkrelay.runtime.worker.context import commanded, leg_file, report_row
+from sparkrelay.runtime.worker.context import commanded, report_row
+from sparkrelay.runtime.worker.rows_file import leg_file
 from sparkrelay.runtime.worker.skipped_records import SkippedRecords, reporting_skipped
 from sparkrelay.types import TaskId, TopicPartition
 

@@ -8,7 +8,7 @@ import pytest
 
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract.commands import KeptRows
-from sparkrelay.runtime.worker.kept_rows import KeptRowsFile, read_kept_rows, remove_kept_rows
+from sparkrelay.runtime.worker.rows_file import RowsFile, read_kept_rows, remove_kept_rows
 from sparkrelay.types import TaskId
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -21,7 +21,7 @@ def batch(*ids):
 
 def keep_rows(directory, leg, task, batches, schema):
     """Return the file of those rows, or None."""
-    with KeptRowsFile(directory, leg, task, schema) as file:
+    with RowsFile(directory, leg, task, schema, f"the rows of task {task.task} for foreachBatch()") as file:
         for rows in batches:
             file.add(rows)
         return file.finish()
@@ -66,7 +66,7 @@ def test_a_second_try_replaces_the_first(tmp_path):
 
 
 def test_a_file_that_is_not_finished_does_not_appear(tmp_path):
-    with KeptRowsFile(str(tmp_path / "1"), "a", TASK, SCHEMA) as file:
+    with RowsFile(str(tmp_path / "1"), "a", TASK, SCHEMA, "the rows") as file:
         file.add(batch(1))
     assert [path.suffix for path in (tmp_path / "1").iterdir()] != [".arrow"]
     assert ids_in(keep_rows(str(tmp_path / "1"), "a", TASK, [batch(2)], SCHEMA)) == [2]

@@ -1,12 +1,13 @@
-"""Rows of a micro-batch in files of their process, for the function of ``foreachBatch`` on the driver.
+"""Files for rows of a leg's task, in a directory of their micro-batch on the process's host.
 
 A file is written under a temporary name, renamed, and read on the same host. It exists from its micro-batch's job until
-the next one at the latest. It need not survive a crash, since the same rows are then made again.
+the next one at the latest. It need not survive a crash: the batch then runs again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -15,9 +16,8 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from sparkrelay.errors import StreamsException
-from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.runtime.contract.commands import KeptRows
-from sparkrelay.runtime.worker.context import drain, laid_out, leg_file, remove_earlier
+from sparkrelay.runtime.worker.context import drain, laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,16 +25,39 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import TaskCommand
 
 
-class KeptRowsFile:
-    """Writes the rows of a task and a leg to a file in parts, so they are never all in memory.
+def leg_file(home: str, leg: str, task: TaskCommand) -> Path:
+    """Return the file in a directory for a leg's data of a task's micro-batch."""
+    # Names of legs may have characters that file names cannot have, and may be longer.
+    return Path(home) / f"{task.task}-{hashlib.sha256(leg.encode()).hexdigest()}.arrow"
+
+
+def remove_earlier(home: Path) -> None:
+    """Remove the directories of earlier micro-batches and former processes beside a micro-batch's, where possible.
+
+    The worker of a cancelled micro-batch may continue for a moment: it must not remove later ones.
+    """
+    own, _, number = home.name.rpartition("-")
+
+    def is_later(name: str) -> bool:
+        prefix, _, other = name.rpartition("-")
+        return prefix == own and number.isdecimal() and other.isdecimal() and int(other) > int(number)
+
+    with contextlib.suppress(OSError):
+        for path in list(home.parent.iterdir()):
+            if path != home and not is_later(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+class RowsFile:
+    """Writes rows of a task and a leg to a file in parts, so they are never all in memory.
 
     A context manager: an unfinished file never gets its final name. ``directory`` belongs to this micro-batch; earlier
-    ones beside it are removed.
+    ones beside it are removed. ``what`` names the rows in errors.
     """
 
-    def __init__(self, directory: str, leg: str, task: TaskCommand, schema: pa.Schema) -> None:
+    def __init__(self, directory: str, leg: str, task: TaskCommand, schema: pa.Schema, what: str) -> None:
         self._home = Path(directory)
-        self._task = task.task
+        self._what = what
         self._path = leg_file(directory, leg, task)
         self._schema = schema
         self._open = contextlib.ExitStack()
@@ -79,22 +102,18 @@ class KeptRowsFile:
         try:
             yield
         except OSError as error:
-            raise StreamsException(
-                f"the rows of task {self._task} for foreachBatch() cannot be written to {self._path}: {error}"
-            ) from error
+            raise StreamsException(f"{self._what} cannot be written to {self._path}: {error}") from error
 
 
 def read_kept_rows(kept: KeptRows, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, as a step of a placed source; raise StreamsException if it was changed."""
+    """Yield a file's rows, as a step of a placed source; raise StreamsException if it was changed."""
     drain(batches)
     count = 0
     try:
         with pa.OSFile(kept.path, "rb") as file, pa.ipc.open_stream(file) as stream:
             for batch in stream:
                 count += batch.num_rows
-                yield pa.RecordBatch.from_arrays(
-                    [as_type(batch.column(field.name), field.type) for field in schema], schema=schema
-                )
+                yield laid_out((batch.column(name) for name in schema.names), schema)
     except (OSError, pa.ArrowException, KeyError) as error:
         raise StreamsException(
             f"the rows of this micro-batch cannot be read from {kept.path}: {error}. The DataFrame of foreachBatch() "

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LateRunner(StepSpec):
+class LateRowsRunner(StepSpec):
     """Emits the late rows of another leg's grouping.
 
     Attributes:
