@@ -12,13 +12,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
-from sparkrelay.datasources.cluster import Cluster, client_settings, require_committed
+from sparkrelay.datasources.cluster import Cluster, client_settings
 from sparkrelay.datasources.key_values import WantedKeys, key_texts
 from sparkrelay.datasources.live_store import Instances, LiveStore, find_store
 from sparkrelay.datasources.options import Options
 from sparkrelay.datasources.plain_errors import plain_errors
 from sparkrelay.datasources.projection import Projection
-from sparkrelay.datasources.tables import StoredTable, table
+from sparkrelay.datasources.tables import StoredTable, TableReader
 from sparkrelay.errors import ConfigException
 from sparkrelay.protocol import HostInfo
 
@@ -66,17 +66,11 @@ class StateDataSource(DataSource):
         if isinstance(found, LiveStore):
             return _LiveReader(found, projection, keys)
         wanted = None if keys is None else WantedKeys.of_texts(found.layout, keys)
-        return _StateReader(found, projection, wanted, self._settings)
+        return _StateReader(found, projection, wanted, client_settings(self.options))
 
     @property
     def _given(self) -> Options:
         return Options(self.options, self.name(), _ALL_OPTIONS, of_path="storeName")
-
-    @property
-    def _settings(self) -> dict[str, Any]:
-        settings = client_settings(self.options)
-        require_committed(settings)
-        return settings
 
     @functools.cached_property
     def _table(self) -> StoredTable | LiveStore:
@@ -88,9 +82,8 @@ class StateDataSource(DataSource):
             return _live(options)
         options.refuse((_LIVE_OPTIONS[0], *_MORE_LIVE_OPTIONS), 'only option("mode", "live") asks instances')
         application_id, store = (options.required(name) for name in _OPTIONS)
-        settings = self._settings
-        with Cluster(settings) as cluster, BoundedFetcher(settings) as fetcher:
-            return table(cluster, fetcher, application_id, store)
+        with TableReader.open(client_settings(self.options), application_id) as reader:
+            return reader.table(store)
 
 
 def _live(options: Options) -> LiveStore:
@@ -123,7 +116,7 @@ class _StateReader(DataSourceReader):
     @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Return the changelog's partitions as they are now."""
-        with Cluster(self._settings) as cluster:
+        with Cluster.open(self._settings) as cluster:
             spans = cluster.spans(span.partition for span in self._table.spans(self._wanted))
         return list(map(InputPartition, spans))
 

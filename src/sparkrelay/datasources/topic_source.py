@@ -93,7 +93,7 @@ class _TopicReader(DataSourceReader):
     @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Return the offsets to read of each partition."""
-        with Cluster(self._settings) as cluster:
+        with Cluster.open(self._settings) as cluster:
             spans = spans_between(cluster, self._topics, self._starts, self._ends)
         return list(map(InputPartition, spans))
 
