@@ -52,7 +52,7 @@ class Query:
         key: all columns of a row's key, or those of a window's key without the window; None for all keys.
         span: first and last key of ``rows``, both included; None: no bound.
         times: start of the first and of the last of the ``windows``, ms since 1970; None: no bound.
-        after: end of the previous page (``TaskRows.following``); empty for the first one.
+        after: end of the previous page (``StoreRead.following``); empty for the first one.
         limit: most rows to return; None for all.
         as_json: whether a ``row`` is wanted as JSON.
         text: the key as spelt in the path of an HTTP request; with its ``parameters``, for other instances.
