@@ -80,12 +80,7 @@ class LiveStore:
 
     def rows(self, partition: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition, page by page; raises as :meth:`Instances.first`."""
-
-        def page(at: bytes) -> tuple[pa.RecordBatch, bytes | None]:
-            found = self._ask(None, {"partition": str(partition), "after": as_text(at)})
-            return found.rows, found.following
-
-        return pages(page)
+        return pages(lambda at: self._ask(None, {"partition": str(partition), "after": as_text(at)}))
 
     def row(self, key: str) -> pa.RecordBatch:
         """Return the row, if any, of a key spelt as in a path; raises as :meth:`Instances.first`."""

@@ -49,11 +49,10 @@ def all_rows(
     if scope.max_lag is not None:
         said["max_lag"] = str(scope.max_lag)
 
-    def page(partition: int, at: bytes) -> tuple[pa.RecordBatch, bytes | None]:
+    def page(partition: int, at: bytes) -> Answer:
         one = replace(scope, partitions=frozenset({partition}))
         query = Query(keys, one, "page", after=at, limit=limit, parameters={**said, "after": as_text(at)})
-        answer = router.answer(query, forwarded=False)
-        return answer.rows, answer.following
+        return router.answer(query, forwarded=False)
 
     with contextlib.closing(router):
         width = queries.group.width(keys.spec.subtopology)
