@@ -6,7 +6,7 @@ import contextlib
 import math
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -125,9 +125,9 @@ class LocalStores:
             return [self._row_of(query)]
         found: list[TaskRead] = []
         for task in self._answering(query):
-            left = None if query.limit is None else query.limit - sum(one.read.count for one in found)
+            left = None if query.limit is None else query.limit - sum(one.read.row_count for one in found)
             found.append(self._of(query, task, left))
-        if query.key is not None and query.limit != 0 and not any(one.read.count for one in found):
+        if query.key is not None and query.limit != 0 and not any(one.read.row_count for one in found):
             self._require_known(query, found)
         return found
 
@@ -168,21 +168,21 @@ class LocalStores:
     def _row_of(self, query: Query) -> TaskRead:
         asked = self._answering(query)
         found = [self._of(query, task) for task in asked]
-        if query.scope.partitions is None and not any(one.read.count for one in found):
+        if query.scope.partitions is None and not any(one.read.row_count for one in found):
             # The producer may use another partitioner than Kafka's default one.
             tasks, known = self._tasks(query.store), {one.id for one in asked}
             found += [self._of(query, task) for task in tasks if task.role == ACTIVE and task.id not in known]
             self._require_all(query, tasks, found)
         # An empty answer is only as good as the copy with the largest lag.
-        best = next((one for one in found if one.read.count), None) or max(found, key=lambda one: one.task.most_lag)
-        if not best.read.count:
+        best = next((one for one in found if one.read.row_count), None) or max(found, key=lambda one: one.task.most_lag)
+        if not best.read.row_count:
             self._require_known(query, [best])
         return best
 
     def _require_all(self, query: Query, tasks: Sequence[LocalTask], found: Sequence[TaskRead]) -> None:
         """Do not report a key as missing if its columns leave the partition open and another instance may have it."""
         width = max((task.width for task in tasks), default=0)
-        if any(one.read.count for one in found) or not width or query.keys.partition(query.key, width) is not None:
+        if any(one.read.row_count for one in found) or not width or query.keys.partition(query.key, width) is not None:
             return
         if len({one.task.id.partition for one in found}) < width:
             raise InvalidStateStorePartitionException(
@@ -225,12 +225,12 @@ class LocalStores:
             at: StoreReading | None = first
             while at is not None and (limit is None or count < limit):
                 most = None if limit is None or keep is not None else limit - count
-                read = self._found(query.keys.spec, task, replace(at, most=most))
+                read = self._found(query.keys.spec, task, at._replace(most=most))
                 parts.append(read.rows if keep is None or not read.rows.num_rows else read.rows.filter(keep(read.rows)))
                 count += parts[-1].num_rows
-                at = None if read.following is None else replace(at, start=read.following)
+                at = None if read.following is None else at._replace(start=read.following)
         rows = pa.concat_batches(parts) if parts else read.rows
-        return replace(read, rows=rows if limit is None else rows.slice(0, limit))
+        return read._replace(rows=rows if limit is None else rows.slice(0, limit))
 
     def _row(self, query: Query, task: LocalTask, reading: StoreReading, _: int | None) -> StoreRead:
         layout = query.keys.layout
@@ -243,10 +243,10 @@ class LocalStores:
         read = shared.row(
             query.key,
             (reading.committed, reading.task_epoch),
-            lambda some: self._found(query.keys.spec, task, replace(reading, what=what, key=some)),
+            lambda some: self._found(query.keys.spec, task, reading._replace(what=what, key=some)),
             as_json=query.as_json,
         )
-        return replace(read, rows=layout.no_rows()) if read.rows is None and read.text is None else read
+        return read._replace(rows=layout.no_rows()) if read.rows is None and read.text is None else read
 
     def _found(self, spec: TableRunner, task: LocalTask, reading: StoreReading) -> StoreRead:
         if task.read is not None:
@@ -323,7 +323,7 @@ def _readings(query: Query, reading: StoreReading) -> tuple[list[StoreReading], 
     """Return what to read of a task for many rows, and a filter where that is more than what is wanted."""
     layout, (first, last) = query.keys.layout, query.times
     if query.kind == "windows" and query.key is not None and layout.window is not None and not layout.sessions:
-        return [replace(reading, what="windows", key=query.key, from_ms=first, to_ms=last)], None
+        return [reading._replace(what="windows", key=query.key, from_ms=first, to_ms=last)], None
     spans: list[tuple[bytes, bytes | None]] = [(b"", None)]
     keep = None
     if query.kind == "page":
@@ -337,7 +337,7 @@ def _readings(query: Query, reading: StoreReading) -> tuple[list[StoreReading], 
         keep = _between(query)
     else:
         spans = [layout.span_of(part) for part in key_spans(layout.keys, *query.span)]
-    return [replace(reading, start=start, stop=stop) for start, stop in spans], keep
+    return [reading._replace(start=start, stop=stop) for start, stop in spans], keep
 
 
 def _windows(query: Query) -> Keep:

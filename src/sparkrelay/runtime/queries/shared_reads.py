@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -135,7 +135,7 @@ class SharedReads:
                 text = texts[place]
             elif place >= 0:
                 own = rows if rows.num_rows == 1 else rows.slice(place, 1)
-            one.found = replace(found, rows=own, text=text)
+            one.found = found._replace(rows=own, text=text)
 
 
 class _KnownTexts:

@@ -289,7 +289,7 @@ def test_a_row_as_json_is_that_of_the_committed_batch(tmp_path):
             found = [row(local, keys, "ada", scope, as_json=True) for scope in both]
             assert [found[0], found[1]] == found[2:]
             rows = [row(local, keys, "ada", scope).rows.to_pylist() for scope in both[:2]]
-            assert [[json.loads(answer.text)] if answer.count else [] for answer in found[:2]] == rows
+            assert [[json.loads(answer.text)] if answer.row_count else [] for answer in found[:2]] == rows
             return [answer.text and json.loads(answer.text)["n"] for answer in found[:2]]
 
         assert texts() == [None, None]
