@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparkrelay.errors import (
     InvalidStateStorePartitionException,
@@ -20,13 +19,9 @@ from sparkrelay.errors import (
     StoreOutOfStepException,
 )
 from sparkrelay.operators.table.reading import StoreRead, StoreReading
-from sparkrelay.operators.table.search import key_spans
-from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.queries.shared_reads import SharedReads
 from sparkrelay.runtime.queries.store_keys import KeptKeys
-from sparkrelay.state.lmdb.rows import as_binary
 from sparkrelay.state.reader import StoreReader
-from sparkrelay.state.watermarks import ENDLESS, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,8 +30,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.compile.queryable_stores import QueryableStores
     from sparkrelay.runtime.queries.query import Query, QueryScope
     from sparkrelay.types import TaskId, TopicPartition
-
-    Keep = Callable[[pa.RecordBatch], pa.Array]
 
 ACTIVE: Final = "active"
 STANDBY: Final = "standby"
@@ -220,7 +213,7 @@ class LocalStores:
         read = StoreRead(query.keys.layout.no_rows())
         parts: list[pa.RecordBatch] = []
         count = 0
-        readings, keep = _readings(query, reading)
+        readings, keep = query.readings(reading)
         for first in readings:
             at: StoreReading | None = first
             while at is not None and (limit is None or count < limit):
@@ -317,57 +310,3 @@ def _best(tasks: Sequence[LocalTask], scope: QueryScope) -> list[LocalTask]:
     for task in sorted(tasks, key=order):
         best.setdefault(task.id, task)
     return list(best.values())
-
-
-def _readings(query: Query, reading: StoreReading) -> tuple[list[StoreReading], Keep | None]:
-    """Return what to read of a task for many rows, and a filter where that is more than what is wanted."""
-    layout, (first, last) = query.keys.layout, query.times
-    if query.kind == "windows" and query.key is not None and layout.window is not None and not layout.sessions:
-        return [reading._replace(what="windows", key=query.key, from_ms=first, to_ms=last)], None
-    spans: list[tuple[bytes, bytes | None]] = [(b"", None)]
-    keep = None
-    if query.kind == "page":
-        spans = [layout.span_behind(query.after)]
-    elif query.kind == "windows":
-        keep = _windows(query)
-        if layout.window is not None and first is not None:
-            # A window ends after it starts.
-            spans = [(over(first), ENDLESS)]
-    elif query.keys.window is not None or not layout.in_key_order:
-        keep = _between(query)
-    else:
-        spans = [layout.span_of(part) for part in key_spans(layout.keys, *query.span)]
-    return [reading._replace(start=start, stop=stop) for start, stop in spans], keep
-
-
-def _windows(query: Query) -> Keep:
-    """Return a filter for rows of the key whose windows start between two times."""
-    keys, times = query.keys, query.times
-    wanted = None if query.key is None else as_binary(key_bytes(query.key.columns))[0]
-
-    def keep(rows: pa.RecordBatch) -> pa.Array:
-        begun = pc.struct_field(rows.column(keys.window), "start").cast(pa.timestamp("us", "UTC"))
-        kept = begun.is_valid()
-        for ms, compare in zip(times, (pc.greater_equal, pc.less_equal), strict=True):
-            if ms is not None:
-                kept = pc.and_(kept, pc.fill_null(compare(begun, pa.scalar(ms * 1000, begun.type)), False))
-        if wanted is not None:
-            own = as_binary(key_bytes([rows.column(name) for name in keys.plain.names]))
-            kept = pc.and_(kept, pc.fill_null(pc.equal(own, wanted), False))
-        return kept
-
-    return keep
-
-
-def _between(query: Query) -> Keep | None:
-    """Return a filter for rows in a range of keys, for stores that are not in key order."""
-    if query.span == (None, None):
-        return None
-    names = query.keys.schema.names
-    spans = key_spans(query.keys.schema, *query.span)
-
-    def keep(rows: pa.RecordBatch) -> pa.Array:
-        encoded = as_binary(key_bytes([rows.column(name) for name in names]))
-        return pa.array([any(start <= key < stop for start, stop in spans) for key in encoded.to_pylist()], pa.bool_())
-
-    return keep
