@@ -12,7 +12,9 @@ from sparkrelay.cli.options import ApplicationId, BootstrapServers, CommandConfi
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
-    from sparkrelay.datasources.table_reader import TableReader
+    from contextlib import AbstractContextManager
+
+    from sparkrelay.datasources.tables import TableReader
 
 NOT_FOUND = 3
 
@@ -73,13 +75,13 @@ def get(
     Windows are written as JSON, {"start": "2024-05-01 12:00:00+00:00", "end": ...}. Exit codes: 0 there are rows, 3
     there are none.
     """
-    from sparkrelay.datasources.table_reader import key_of  # noqa: PLC0415
+    from sparkrelay.datasources.key_values import key_of  # noqa: PLC0415
     from sparkrelay.records.json.writer import columns_to_json  # noqa: PLC0415
 
     there = False
     with _reader(application_id, bootstrap_servers, command_config) as reader:
         found = reader.table(store)
-        for batch in reader.rows(found, key_of(found, key)):
+        for batch in reader.rows(found, key_of(found.layout, key)):
             for line in columns_to_json(batch).to_pylist():
                 print(line.decode())
                 there = True
@@ -116,7 +118,9 @@ def dump(
     print(f"{rows} rows of store {store} are in {to}")
 
 
-def _reader(application_id: str, bootstrap_servers: str, command_config: Path | None) -> TableReader:
-    from sparkrelay.datasources.table_reader import TableReader  # noqa: PLC0415
+def _reader(
+    application_id: str, bootstrap_servers: str, command_config: Path | None
+) -> AbstractContextManager[TableReader]:
+    from sparkrelay.datasources.tables import TableReader  # noqa: PLC0415
 
-    return TableReader(client_settings(bootstrap_servers, command_config), application_id)
+    return TableReader.open(client_settings(bootstrap_servers, command_config), application_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -13,7 +14,7 @@ from sparkrelay.settings import MaskedSettings
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 _PREFIX: Final = "kafka."
 _BOOTSTRAP_SECONDS: Final = 30.0
@@ -53,25 +54,27 @@ def require_committed(settings: Mapping[str, Any]) -> None:
 
 
 class Cluster:
-    """Topics, partitions and offsets of a cluster, by a consumer's settings. Use it as a context manager.
+    """Topics, partitions and offsets of a cluster, over the connections of :meth:`open`."""
 
-    ``isolation.level`` is ``read_committed`` by default.
+    def __init__(self, admin: Admin, *, read_committed: bool) -> None:
+        self._admin = admin
+        self._read_committed = read_committed
 
-    Raises:
-        ConfigException: a setting is not valid.
-        TimeoutException: no broker answers.
-    """
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, settings: Mapping[str, Any]) -> Iterator[Self]:
+        """Connect for the duration of a block, by a consumer's settings.
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+        ``isolation.level`` is ``read_committed`` by default.
+
+        Raises:
+            ConfigException: a setting is not valid.
+            TimeoutException: no broker answers.
+        """
         config = ConsumerConfig.from_dict(settings, defaults={"isolation.level": _COMMITTED})
-        self._read_committed = config.read_committed
-        self._client = KafkaClient(config.client)
-        try:
-            self._client.bootstrap(_BOOTSTRAP_SECONDS)
-        except BaseException:
-            self._client.close()
-            raise
-        self._admin = Admin(self._client)
+        with KafkaClient(config.client) as client:
+            client.bootstrap(_BOOTSTRAP_SECONDS)
+            yield cls(Admin(client), read_committed=config.read_committed)
 
     def topics(self) -> frozenset[str]:
         """Return all topics visible to this client."""
@@ -85,20 +88,10 @@ class Cluster:
     def spans(self, partitions: Iterable[TopicPartition]) -> list[Span]:
         """Return all records of partitions, up to the first open transaction."""
         partitions = list(partitions)
-        starts = self.offsets(dict.fromkeys(partitions, EARLIEST))
-        stops = self.offsets(dict.fromkeys(partitions, LATEST))
+        if not partitions:
+            return []
+        starts, stops = (
+            self._admin.list_offsets(dict.fromkeys(partitions, end), read_committed=self._read_committed)
+            for end in (EARLIEST, LATEST)
+        )
         return [Span(partition, starts[partition], stops[partition]) for partition in partitions]
-
-    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return an offset of each partition: the first, the end, or that of a time; see ``Admin.list_offsets``."""
-        return self._admin.list_offsets(wanted, read_committed=self._read_committed) if wanted else {}
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sparkrelay.errors import ConfigException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.partition import murmur2_partitions
-from sparkrelay.runtime.queries.store_keys import StoreKeys
+from sparkrelay.runtime.queries.store_keys import StoreKeys, value_example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sparkrelay.operators.table.layout import TableLayout
 
 _MOST_KEYS: Final = 1_000
+_TRUTH: Final = {"true": True, "false": False}
 
 
 def key_texts(options: Options, columns: Sequence[str]) -> list[str] | None:
@@ -87,6 +88,46 @@ class WantedKeys:
         """Yield the rows that have one of the values."""
         for batch in batches:
             yield batch.filter(pc.is_in(_encoded(batch, self._columns), value_set=self._encoded))
+
+
+def key_of(table: TableLayout, texts: Sequence[str]) -> dict[str, Any]:
+    """Parse the values of the first columns of a table's key, as typed on a command line.
+
+    Raises:
+        ConfigException: there are more values than columns, or one does not fit its column.
+    """
+    names = table.keys.names
+    if not 0 < len(texts) <= len(names):
+        examples = " ".join(_example(field.type) for field in table.keys)
+        raise ConfigException(
+            f"{len(texts)} values for the key of store {table.store!r}, which has the columns {', '.join(names)}: "
+            f"write 1 to {len(names)} values, such as {examples}"
+        )
+    return {field.name: _value(field.name, field.type, text) for field, text in zip(table.keys, texts, strict=False)}
+
+
+def _value(name: str, kind: pa.DataType, text: str) -> Any:
+    try:
+        if pa.types.is_boolean(kind):
+            return _TRUTH[text.lower()]
+        if pa.types.is_binary(kind):
+            return bytes.fromhex(text)
+        if pa.types.is_struct(kind):
+            said = json.loads(text)
+            return {field.name: _value(field.name, field.type, str(said[field.name])) for field in kind}
+        return pa.scalar(text).cast(kind).as_py()
+    except (pa.ArrowException, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ConfigException(
+            f"{text!r} is not a value of the key's column {name!r}, {kind}: write it like {_example(kind)}"
+        ) from error
+
+
+def _example(kind: pa.DataType) -> str:
+    """Return an example for a command line, quoted for the shell where needed."""
+    if pa.types.is_binary(kind):
+        return "4e4c0a (hexadecimal)"
+    value = value_example(kind)
+    return f"'{json.dumps(value)}'" if isinstance(value, dict | list) else str(value).replace("True", "true")
 
 
 def _encoded(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sparkrelay.errors import StateStoreNotAvailableException, UnknownStateStoreException
 from sparkrelay.runtime.queries.peers import Peers, as_text, pages
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from sparkrelay.protocol import HostInfo
     from sparkrelay.runtime.queries.query import Answer
+
+T = TypeVar("T")
 
 #: Pause before the instances are asked again.
 _PAUSE_S: Final = 0.5
@@ -35,7 +38,7 @@ class Instances:
     token: str = field(repr=False)
     timeout_s: float
 
-    def first(self, ask: Callable[[Peers, HostInfo], Any]) -> Any:
+    def first(self, ask: Callable[[Peers, HostInfo], T]) -> T:
         """Return the first answer.
 
         Raises:
@@ -43,8 +46,7 @@ class Instances:
             InvalidStateStoreException: an instance refuses.
         """
         until = time.monotonic() + self.timeout_s
-        peers = Peers(None, self.token, self.timeout_s)
-        try:
+        with contextlib.closing(Peers(None, self.token, self.timeout_s)) as peers:
             while True:
                 said = []
                 for server in self.servers:
@@ -58,8 +60,6 @@ class Instances:
                         "instance"
                     )
                 time.sleep(_PAUSE_S)
-        finally:
-            peers.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,7 @@ class LiveStore:
 
     def rows(self, partition: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition, page by page; raises as :meth:`Instances.first`."""
-
-        def page(at: bytes) -> tuple[pa.RecordBatch, bytes | None]:
-            found = self._ask(None, {"partition": str(partition), "after": as_text(at)})
-            return found.rows, found.following
-
-        return pages(page)
+        return pages(lambda at: self._ask(None, {"partition": str(partition), "after": as_text(at)}))
 
     def row(self, key: str) -> pa.RecordBatch:
         """Return the row, if any, of a key spelt as in a path; raises as :meth:`Instances.first`."""
@@ -104,10 +99,7 @@ class LiveStore:
                 yield batch
 
     def _ask(self, key: str | None, parameters: Mapping[str, str]) -> Answer:
-        answer: Answer = self.instances.first(
-            lambda peers, host: peers.ask(host, self.name, key, parameters, self.columns)
-        )
-        return answer
+        return self.instances.first(lambda peers, host: peers.ask(host, self.name, key, parameters, self.columns))
 
 
 def find_store(instances: Instances, name: str) -> LiveStore:
@@ -117,7 +109,7 @@ def find_store(instances: Instances, name: str) -> LiveStore:
         UnknownStateStoreException: there is no such store; the message lists the others.
         StateStoreNotAvailableException: no instance answers.
     """
-    listed = instances.first(lambda peers, host: peers.stores(host))
+    listed = instances.first(Peers.stores)
     found = next((one for one in listed if one["store"] == name), None)
     if found is None:
         known = ", ".join(repr(one["store"]) for one in listed) or "nothing"

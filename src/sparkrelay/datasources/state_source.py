@@ -6,27 +6,32 @@ From its changelog or, with ``mode=live``, from the application's running instan
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
-from sparkrelay.datasources.cluster import Cluster, client_settings, require_committed
+from sparkrelay.datasources.cluster import Cluster, client_settings
 from sparkrelay.datasources.key_values import WantedKeys, key_texts
 from sparkrelay.datasources.live_store import Instances, LiveStore, find_store
 from sparkrelay.datasources.options import Options
 from sparkrelay.datasources.plain_errors import plain_errors
-from sparkrelay.datasources.projection import Projection
-from sparkrelay.datasources.tables import StoredTable, table
+from sparkrelay.datasources.source_reader import SourceReader
+from sparkrelay.datasources.tables import StoredTable, TableReader
 from sparkrelay.errors import ConfigException
 from sparkrelay.protocol import HostInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceReader
     from pyspark.sql.types import StructType
+
+    from sparkrelay.datasources.cluster import Span
+    from sparkrelay.datasources.source_reader import Source
 
 #: As users write them; Spark passes them in lower case.
 _OPTIONS: Final = ("application.id", "storeName")
@@ -62,21 +67,17 @@ class StateDataSource(DataSource):
         """Return a reader of the columns of a schema."""
         found = self._table
         keys = key_texts(self._given, found.keys)
-        projection = Projection(schema, found.columns, f"store {found.name!r}")
+        source: Source
         if isinstance(found, LiveStore):
-            return _LiveReader(found, projection, keys)
-        wanted = None if keys is None else WantedKeys.of_texts(found.layout, keys)
-        return _StateReader(found, projection, wanted, self._settings)
+            source = _Instances(found, keys)
+        else:
+            wanted = None if keys is None else WantedKeys.of_texts(found.layout, keys)
+            source = _Changelog(found, wanted, client_settings(self.options))
+        return SourceReader(source, schema, found.columns, f"store {found.name!r}")
 
     @property
     def _given(self) -> Options:
         return Options(self.options, self.name(), _ALL_OPTIONS, of_path="storeName")
-
-    @property
-    def _settings(self) -> dict[str, Any]:
-        settings = client_settings(self.options)
-        require_committed(settings)
-        return settings
 
     @functools.cached_property
     def _table(self) -> StoredTable | LiveStore:
@@ -88,9 +89,8 @@ class StateDataSource(DataSource):
             return _live(options)
         options.refuse((_LIVE_OPTIONS[0], *_MORE_LIVE_OPTIONS), 'only option("mode", "live") asks instances')
         application_id, store = (options.required(name) for name in _OPTIONS)
-        settings = self._settings
-        with Cluster(settings) as cluster, BoundedFetcher(settings) as fetcher:
-            return table(cluster, fetcher, application_id, store)
+        with TableReader.open(client_settings(self.options), application_id) as reader:
+            return reader.table(store)
 
 
 def _live(options: Options) -> LiveStore:
@@ -109,44 +109,32 @@ def _live(options: Options) -> LiveStore:
     return find_store(Instances(hosts, options.get("queries.token", ""), int(timeout) / 1000), store)
 
 
-class _StateReader(DataSourceReader):
-    """Reads the changelog; a partition is a ``Span``."""
+@dataclass(frozen=True, slots=True)
+class _Changelog:
+    """A table in its changelog; a part is a ``Span``."""
 
-    def __init__(
-        self, found: StoredTable, projection: Projection, wanted: WantedKeys | None, settings: dict[str, Any]
-    ) -> None:
-        self._table = found
-        self._projection = projection
-        self._wanted = wanted
-        self._settings = settings
+    table: StoredTable
+    wanted: WantedKeys | None
+    settings: Mapping[str, Any]
 
-    @plain_errors
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the changelog's partitions as they are now."""
-        with Cluster(self._settings) as cluster:
-            spans = cluster.spans(span.partition for span in self._table.spans(self._wanted))
-        return list(map(InputPartition, spans))
+    def parts(self) -> list[Span]:
+        with Cluster.open(self.settings) as cluster:
+            return cluster.spans(span.partition for span in self.table.spans(self.wanted))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition."""
-        with BoundedFetcher(self._settings) as fetcher:
-            yield from self._projection.of(self._table.rows(fetcher, partition.value, self._wanted))
+    def rows(self, span: Span, _: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with BoundedFetcher(self.settings) as fetcher:
+            yield from self.table.rows(fetcher, span, self.wanted)
 
 
-class _LiveReader(DataSourceReader):
-    """Asks instances; a partition is a number, or None for the wanted keys wherever they are."""
+@dataclass(frozen=True, slots=True)
+class _Instances:
+    """A table in instances; a part is a partition's number, or None for the wanted keys wherever they are."""
 
-    def __init__(self, store: LiveStore, projection: Projection, keys: Sequence[str] | None) -> None:
-        self._store = store
-        self._projection = projection
-        self._keys = keys
+    store: LiveStore
+    keys: Sequence[str] | None
 
-    @plain_errors
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the store's partitions, or one for all wanted keys."""
-        return list(map(InputPartition, range(self._store.partitions) if self._keys is None else [None]))
+    def parts(self) -> Iterable[int | None]:
+        return range(self.store.partitions) if self.keys is None else [None]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition."""
-        keys = self._keys
-        yield from self._projection.of(self._store.rows(partition.value) if keys is None else self._store.rows_of(keys))
+    def rows(self, partition: int, _: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return self.store.rows(partition) if self.keys is None else self.store.rows_of(self.keys)

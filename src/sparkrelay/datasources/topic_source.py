@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.datasources.cluster import Cluster, client_settings
 from sparkrelay.datasources.options import Options
 from sparkrelay.datasources.plain_errors import plain_errors
-from sparkrelay.datasources.projection import Projection
+from sparkrelay.datasources.source_reader import SourceReader
 from sparkrelay.datasources.topic_offsets import read_offsets, spans_between
 from sparkrelay.errors import ConfigException
 from sparkrelay.records.batches.columns import KAFKA_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from pyspark.sql.datasource import DataSourceReader
     from pyspark.sql.types import StructType
 
     from sparkrelay.datasources.cluster import Span
+    from sparkrelay.types import TopicPartition
 
 _OPTIONS: Final = ("subscribe", "startingOffsets", "endingOffsets", "includeHeaders")
 #: The columns of Spark's Kafka source, in its order.
@@ -59,13 +62,13 @@ class TopicDataSource(DataSource):
         topics = [topic.strip() for topic in options.required("subscribe").split(",") if topic.strip()]
         if not topics:
             raise ConfigException('option("subscribe", ...) names no topic')
-        return _TopicReader(
+        source = _Topics(
             client_settings(self.options),
             topics,
-            options.get("startingOffsets", "earliest"),
-            options.get("endingOffsets", "latest"),
-            Projection(schema, self._fields(), "a topic"),
+            read_offsets("startingOffsets", options.get("startingOffsets", "earliest"), refused="latest"),
+            read_offsets("endingOffsets", options.get("endingOffsets", "latest"), refused="earliest"),
         )
+        return SourceReader(source, schema, self._fields(), "a topic")
 
     def _checked(self) -> Options:
         options = Options(self.options, self.name(), _OPTIONS, of_path="subscribe")
@@ -80,35 +83,29 @@ class TopicDataSource(DataSource):
         return [*_FIELDS, KAFKA_SCHEMA.field("headers")] if headers == "true" else list(_FIELDS)
 
 
-class _TopicReader(DataSourceReader):
-    def __init__(
-        self, settings: dict[str, Any], topics: Sequence[str], start: str, end: str, projection: Projection
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._starts = read_offsets("startingOffsets", start, refused="latest")
-        self._ends = read_offsets("endingOffsets", end, refused="earliest")
-        self._projection = projection
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    """Records of topics; a part is a ``Span``."""
 
-    @plain_errors
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the offsets to read of each partition."""
-        with Cluster(self._settings) as cluster:
-            spans = spans_between(cluster, self._topics, self._starts, self._ends)
-        return list(map(InputPartition, spans))
+    settings: Mapping[str, Any]
+    topics: Sequence[str]
+    starts: int | Mapping[TopicPartition, int]
+    ends: int | Mapping[TopicPartition, int]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a partition."""
-        span: Span = partition.value
-        names = [name for name in self._projection.names if name not in {"topic", "partition"}]
+    def parts(self) -> list[Span]:
+        with Cluster.open(self.settings) as cluster:
+            return spans_between(cluster, self.topics, self.starts, self.ends)
+
+    def rows(self, span: Span, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         # One column is needed to count the records.
-        columns = frozenset(names or ["offset"])
+        wanted = frozenset(set(columns) - {"topic", "partition"} or {"offset"})
         if span.start >= span.stop:
             return
-        with BoundedFetcher(self._settings) as fetcher:
+        with BoundedFetcher(self.settings) as fetcher:
             ranges = {span.partition: (span.start, span.stop)}
-            fetched = fetcher.fetch(ranges, columns=columns, max_batch_rows=_ROWS_AT_ONCE)
-            yield from self._projection.of(_placed(span, batch) for _, batch in fetched if batch.num_rows)
+            for _, batch in fetcher.fetch(ranges, columns=wanted, max_batch_rows=_ROWS_AT_ONCE):
+                if batch.num_rows:
+                    yield _placed(span, batch)
 
 
 def _placed(span: Span, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from tests.waiting import LONG
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.datasources.table_reader import TableReader
+from sparkrelay.datasources.tables import TableReader
 from sparkrelay.errors import StateStoreException
 from sparkrelay.runtime.thread import stream_thread
 
@@ -39,7 +39,7 @@ def test_two_legs_write_one_changelog(instance, make_topic, produce, consumed, w
         pairs = (part + 1) ** 2
         wait_until(lambda n=pairs: len(list(consumed(sink))) == n, f"{streams.status}: {list(consumed(sink))}")
     assert streams.exception() is None
-    with TableReader({"bootstrap.servers": kafka.bootstrap_servers}, application_id) as reader:
+    with TableReader.open({"bootstrap.servers": kafka.bootstrap_servers}, application_id) as reader:
         ((_, found),) = reader.stores()
     assert found.why_not == "the rows of a join, of both streams"
 
@@ -59,7 +59,7 @@ def test_a_cut_leaves_what_the_changelog_says(
         return consumer.get_watermark_offsets(changelog, timeout=LONG)[0]
 
     def counts():
-        with TableReader({"bootstrap.servers": kafka.bootstrap_servers}, application_id) as reader:
+        with TableReader.open({"bootstrap.servers": kafka.bootstrap_servers}, application_id) as reader:
             found = [row for batch in reader.rows(reader.table("counts")) for row in batch.to_pylist()]
         return [((row["window"]["start"] - ZERO).total_seconds() / 60, row["count"]) for row in found]
 

@@ -164,7 +164,7 @@ def test_what_cannot_be_read_is_refused_with_what_can(
         state("sums", application_id="nobody")
     with pytest.raises(PySparkException, match="no option 'storenam'; did you mean 'storeName'"):
         state("sums", storenam="x")
-    with pytest.raises(PySparkException, match="column 'no', and store 'sums' has user, sum"):
+    with pytest.raises(PySparkException, match="column 'no', but store 'sums' has user, sum"):
         state("sums", schema="no string").collect()
     with pytest.raises(PySparkException, match="column 'sum' is string; in store 'sums' it is int64"):
         state("sums", schema="sum string").collect()

@@ -18,7 +18,7 @@ from tests.doubles.state_steps import (
 from sparkrelay.datasources import changelog_rows as module
 from sparkrelay.datasources.changelog_rows import changelog_rows
 from sparkrelay.datasources.cluster import Span
-from sparkrelay.datasources.tables import Store, described, description, stores
+from sparkrelay.datasources.tables import Store, TableReader, description
 from sparkrelay.errors import OffsetOutOfRangeException, SerializationException
 from sparkrelay.operators.ranking.row_order import RowRanking
 from sparkrelay.operators.table.newest_rows import NewestRows
@@ -218,19 +218,18 @@ class Cutting:
 def test_a_description_is_looked_for_again_where_the_changelog_was_cut(cuts):
     filler = [record(b"k%d" % index, b"x") for index in range(10)]
     log = Log([*filler, (SCHEMA_KEY, describe_store(USERS))])
-    cluster = Cutting(log, cuts)
-    (store,) = stores(cluster, {"users": AT.topic})
-    store, found = described(cluster, log, store)
+    reader = TableReader(Cutting(log, cuts), log, "app")
+    store, found = reader.described(*reader.with_offsets({"users": AT.topic}))
     assert found.layout.keys.names == ["user"]
     assert store.spans == (Span(AT, cuts, log.end),)
 
 
 def test_a_changelog_that_is_cut_all_the_time_is_given_up():
     log = Log([record(b"k%d" % index, b"x") for index in range(99)])
-    cluster = Cutting(log, 99)
-    (store,) = stores(cluster, {"users": AT.topic})
+    reader = TableReader(Cutting(log, 99), log, "app")
+    (store,) = reader.with_offsets({"users": AT.topic})
     with pytest.raises(OffsetOutOfRangeException):
-        described(cluster, log, store)
+        reader.described(store)
 
 
 def test_a_description_that_is_damaged_is_named():

@@ -13,7 +13,7 @@ from tests.unit.state.conftest import Driver
 from sparkrelay.errors import StateStoreNotAvailableException
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.table import run as state
-from sparkrelay.operators.table.reading import StoreRead, StoreReading
+from sparkrelay.operators.table.reading import StoreReading
 from sparkrelay.operators.table.search import rows_of
 from sparkrelay.operators.watermarks import WindowWatermark, stored_keys
 from sparkrelay.records.json.writer import columns_to_json
@@ -77,7 +77,7 @@ def test_rows_of_all_types_are_the_same_read_together_and_alone(tmp_path_factory
         for committed, first in ((driver.committed, 0), (UNCOMMITTED, opened)):
 
             def read(keys, committed=committed):
-                reading = StoreReading("rows", key=keys)
+                reading = StoreReading("rows", "0_0", key=keys)
                 table = TABLE.layout
                 return reader.read(TABLE.store, lambda snapshot: reading.of(table, snapshot), committed=committed)
 
@@ -104,7 +104,7 @@ def test_rows_of_any_store_are_the_same_read_together_and_alone(tmp_path, monkey
     reader = StoreReader.of(state.connections.store(str(directory), map_limit=spec.map_limit))
 
     def read(keys):
-        reading = StoreReading("rows", key=keys)
+        reading = StoreReading("rows", "0_0", key=keys)
         return reader.read(spec.store, lambda snapshot: reading.of(spec.layout, snapshot), committed=1)
 
     wanted = ["b", "nobody", "a", "long" * 200, "a"]
@@ -150,7 +150,7 @@ def test_a_copy_of_another_owner_is_not_taken_for_the_one_that_is_meant(tmp_path
         reader, key = StoreReader.of(store), pa.record_batch({"key": ["a"]}) if what == "rows" else None
 
         def read(task_epoch):
-            return StoreRead.by(reader, spec, StoreReading(what, key=key, task_epoch=task_epoch), None).rows.num_rows
+            return StoreReading(what, "0_0", key=key, task_epoch=task_epoch).by(reader, spec.layout).rows.num_rows
 
         assert read(1) == read(None) == 0
         store.take_over(2)

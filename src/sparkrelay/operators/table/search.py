@@ -12,7 +12,7 @@ from sparkrelay.state.lmdb.rows import as_binary
 from sparkrelay.state.watermarks import NO_TIME, end_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from sparkrelay.operators.table.layout import TableLayout
     from sparkrelay.state.reader import StoreSnapshot
@@ -60,10 +60,15 @@ def _places(counts: Iterable[int]) -> list[int]:
     return places
 
 
-def windows_of(
-    table: TableLayout, snapshot: StoreSnapshot, key: pa.RecordBatch, from_ms: int | None, to_ms: int | None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the row of each window of a key in order, for stores whose windows end and do not merge.
+def windows_of(  # noqa: PLR0917 - a search has these
+    table: TableLayout,
+    snapshot: StoreSnapshot,
+    key: pa.RecordBatch,
+    from_ms: int | None,
+    to_ms: int | None,
+    most: int | None,
+) -> pa.RecordBatch:
+    """Return the rows of a key's windows in order, for stores whose windows end and do not merge.
 
     Args:
         table: the layout.
@@ -71,8 +76,10 @@ def windows_of(
         key: key columns without the window.
         from_ms: earliest start of a window, inclusive, ms since 1970; None: any.
         to_ms: latest start of a window, inclusive; None: any.
+        most: maximum number of rows.
     """
     assert table.window is not None, "not a windowed store"
+    found, count = list[pa.RecordBatch](), 0
     for end in snapshot.ends(max(snapshot.expired, NO_TIME if from_ms is None else from_ms)):
         # All windows with one end have one start.
         groups = table.groups(snapshot.between(end_bytes(end), end_bytes(end + 1), 1))
@@ -80,10 +87,12 @@ def windows_of(
         start_ms = _start_ms(window[0]) if len(window) else None
         if start_ms is None or (from_ms is not None and start_ms < from_ms):
             continue
-        if to_ms is not None and start_ms > to_ms:
-            return
+        if (to_ms is not None and start_ms > to_ms) or (most is not None and count >= most):
+            break
         columns = [window if field.name == table.window else key.column(field.name) for field in table.keys]
-        yield rows_of(table, snapshot, pa.RecordBatch.from_arrays(columns, schema=table.keys))[0]
+        found.append(rows_of(table, snapshot, pa.RecordBatch.from_arrays(columns, schema=table.keys))[0])
+        count += found[-1].num_rows
+    return pa.concat_batches(found) if found else table.no_rows()
 
 
 def rows_between(

@@ -17,8 +17,11 @@ import pickle  # noqa: TID251 - read by _Reader alone
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from sparkrelay import errors
 from sparkrelay.errors import StreamsException
+from sparkrelay.records.arrow_stream import from_stream, to_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -309,13 +312,16 @@ _KNOWN: Final = {
     "sparkrelay.client.transaction_calls": frozenset({"ProducerIdentity"}),
     "sparkrelay.runtime.contract.host_metadata": frozenset({"HostMetadata"}),
     "sparkrelay.runtime.worker.cleaning": frozenset({"CleanCommand"}),
-    "sparkrelay.operators.table.reading": frozenset({"ReadCommand", "ReadReport", "StoreReading"}),
+    "sparkrelay.operators.table.reading": frozenset({"StoreRead", "StoreReading"}),
+    "sparkrelay.records.arrow_stream": frozenset({"from_stream"}),
     "sparkrelay.runtime.worker.slot_keeper": frozenset({"ClaimCommand", "ClaimedSlot", "ReleaseCommand"}),
     "sparkrelay.runtime.contract.failure_marks": frozenset({"MisplacedTask"}),
     "sparkrelay.runtime.contract.resident": frozenset({"ResidentCommand"}),
     "sparkrelay.errors": frozenset({*errors.__all__, "_rebuild_error"}),
     "uuid": frozenset({"UUID"}),
 }
+#: Rows travel as Arrow streams: their own pickles name much of pyarrow.
+_REDUCERS: Final = {pa.RecordBatch: lambda rows: (from_stream, (to_stream(rows),))}
 
 
 class _Reader(pickle.Unpickler):
@@ -329,7 +335,11 @@ class _Reader(pickle.Unpickler):
 
 def encode_bytes(value: Any) -> bytes:
     """Return a value as bytes for a report row."""
-    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    sink = io.BytesIO()
+    pickler = pickle.Pickler(sink, pickle.HIGHEST_PROTOCOL)
+    pickler.dispatch_table = _REDUCERS
+    pickler.dump(value)
+    return sink.getvalue()
 
 
 def decode_bytes(data: bytes) -> Any:

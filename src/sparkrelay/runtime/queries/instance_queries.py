@@ -101,7 +101,7 @@ class InstanceQueries:
                 f"{error}; {where}{copies}", host=None if host is None else str(host), partition=error.partition
             ) from None
         try:
-            return [as_row(row) for answer in answers for row in answer.rows.to_pylist()]
+            return [as_row(row) for answer in answers for row in answer.read.rows.to_pylist()]
         except (OverflowError, ValueError) as error:
             raise InvalidStateStoreException(
                 f"store {store!r} has a row with a time outside the years 1 to 9999, which a datetime cannot hold "

@@ -6,12 +6,11 @@ import contextlib
 import math
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparkrelay.errors import (
     InvalidStateStorePartitionException,
@@ -20,13 +19,9 @@ from sparkrelay.errors import (
     StoreOutOfStepException,
 )
 from sparkrelay.operators.table.reading import StoreRead, StoreReading
-from sparkrelay.operators.table.search import key_spans
-from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.queries.shared_reads import SharedReads
 from sparkrelay.runtime.queries.store_keys import KeptKeys
-from sparkrelay.state.lmdb.rows import as_binary
 from sparkrelay.state.reader import StoreReader
-from sparkrelay.state.watermarks import ENDLESS, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,8 +30,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.compile.queryable_stores import QueryableStores
     from sparkrelay.runtime.queries.query import Query, QueryScope
     from sparkrelay.types import TaskId, TopicPartition
-
-    Keep = Callable[[pa.RecordBatch], pa.Array]
 
 ACTIVE: Final = "active"
 STANDBY: Final = "standby"
@@ -66,7 +59,7 @@ class LocalTask:
     lag: int | None = 0
     task_epoch: int | None = None
     width: int = 0
-    read: Callable[[TableRunner, StoreReading, int | None], StoreRead] | None = field(default=None, compare=False)
+    read: Callable[[TableRunner, StoreReading], StoreRead] | None = field(default=None, compare=False)
 
     @property
     def most_lag(self) -> float:
@@ -79,29 +72,11 @@ class LocalTask:
         return self.role == ACTIVE or (scope.stale and fresh)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRows:
-    """The answer of one task's copy.
-
-    Attributes:
-        rows: in the order of the store's keys; None if ``text`` is set.
-        position: changelog offset of the copy; None without changelog.
-        watermark: the store's, ms since 1970; None if it has none.
-        following: start of the next page; None after the last one.
-        text: the one row as JSON.
-    """
+class TaskRead(NamedTuple):
+    """The answer of one task's copy."""
 
     task: LocalTask
-    rows: pa.RecordBatch
-    position: int | None = None
-    watermark: int | None = None
-    following: bytes | None = None
-    text: bytes | None = None
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return int(self.rows.num_rows) if self.text is None else 1
+    read: StoreRead
 
 
 class LocalStores:
@@ -132,7 +107,7 @@ class LocalStores:
             known = self._keys[store] = KeptKeys(spec)
         return known
 
-    def answer(self, query: Query) -> list[TaskRows]:
+    def answer(self, query: Query) -> list[TaskRead]:
         """Return the rows of the local copies, by task; of a single row only the best answer.
 
         Raises:
@@ -141,11 +116,11 @@ class LocalStores:
         """
         if query.kind == "row":
             return [self._row_of(query)]
-        found: list[TaskRows] = []
+        found: list[TaskRead] = []
         for task in self._answering(query):
-            left = None if query.limit is None else query.limit - sum(one.rows.num_rows for one in found)
-            found.append(self._part(query, task, left))
-        if query.key is not None and query.limit != 0 and not any(one.count for one in found):
+            left = None if query.limit is None else query.limit - sum(one.read.row_count for one in found)
+            found.append(self._of(query, task, left))
+        if query.key is not None and query.limit != 0 and not any(one.read.row_count for one in found):
             self._require_known(query, found)
         return found
 
@@ -183,24 +158,24 @@ class LocalStores:
             raise _unavailable(name, left or own, scope)
         return sorted(fit, key=lambda task: task.id)
 
-    def _row_of(self, query: Query) -> TaskRows:
+    def _row_of(self, query: Query) -> TaskRead:
         asked = self._answering(query)
-        found = [self._row(query, task) for task in asked]
-        if query.scope.partitions is None and not any(one.count for one in found):
+        found = [self._of(query, task) for task in asked]
+        if query.scope.partitions is None and not any(one.read.row_count for one in found):
             # The producer may use another partitioner than Kafka's default one.
             tasks, known = self._tasks(query.store), {one.id for one in asked}
-            found += [self._row(query, task) for task in tasks if task.role == ACTIVE and task.id not in known]
+            found += [self._of(query, task) for task in tasks if task.role == ACTIVE and task.id not in known]
             self._require_all(query, tasks, found)
         # An empty answer is only as good as the copy with the largest lag.
-        best = next((one for one in found if one.count), None) or max(found, key=lambda one: one.task.most_lag)
-        if not best.count:
+        best = next((one for one in found if one.read.row_count), None) or max(found, key=lambda one: one.task.most_lag)
+        if not best.read.row_count:
             self._require_known(query, [best])
         return best
 
-    def _require_all(self, query: Query, tasks: Sequence[LocalTask], found: Sequence[TaskRows]) -> None:
+    def _require_all(self, query: Query, tasks: Sequence[LocalTask], found: Sequence[TaskRead]) -> None:
         """Do not report a key as missing if its columns leave the partition open and another instance may have it."""
         width = max((task.width for task in tasks), default=0)
-        if any(one.count for one in found) or not width or query.keys.partition(query.key, width) is not None:
+        if any(one.read.row_count for one in found) or not width or query.keys.partition(query.key, width) is not None:
             return
         if len({one.task.id.partition for one in found}) < width:
             raise InvalidStateStorePartitionException(
@@ -208,96 +183,73 @@ class LocalStores:
                 f"do not determine the key's partition (1 of {width}): ask the other instances, too"
             )
 
-    def _require_known(self, query: Query, found: Sequence[TaskRows]) -> None:
+    def _require_known(self, query: Query, found: Sequence[TaskRead]) -> None:
         """Do not report a key as missing if the lag of a copy is unknown."""
         if unknown := [one.task for one in found if one.task.lag is None]:
             raise _unavailable(query.store, unknown, query.scope)
 
     # -- reading one copy -------------------------------------------------------------------------------------------
 
-    def _part(self, query: Query, task: LocalTask, limit: int | None) -> TaskRows:
-        """Return at most ``limit`` rows of one task."""
-        layout = query.keys.layout
-        if query.kind == "page" and not limit:
-            return TaskRows(task, layout.no_rows())
-        if query.kind == "page":
-            return self._pages(query, task, layout.span_behind(query.after), limit, None)
-        if query.kind == "windows":
-            if query.key is not None and layout.window is not None and not layout.sessions:
-                first, last = query.times
-                reading = StoreReading("windows", key=query.key, from_ms=first, to_ms=last, most=limit)
-                return self._read(query, task, reading)[0]
-            # A window ends after it starts.
-            begun = query.times[0]
-            span = (b"", None) if layout.window is None or begun is None else (over(begun), ENDLESS)
-            return self._pages(query, task, span, limit, _windows(query))
-        if query.keys.window is not None or not layout.in_key_order:
-            return self._pages(query, task, (b"", None), limit, _between(query))
-        found: TaskRows | None = None
-        for part in key_spans(layout.keys, *query.span):
-            left = None if limit is None else limit - (0 if found is None else found.rows.num_rows)
-            some = self._pages(query, task, layout.span_of(part), left, None)
-            rows = some.rows if found is None else pa.concat_batches([found.rows, some.rows])
-            found = TaskRows(task, rows, some.position, some.watermark)
-        return found or TaskRows(task, layout.no_rows())
-
-    def _pages(
-        self, query: Query, task: LocalTask, span: tuple[bytes, bytes | None], limit: int | None, keep: Keep | None
-    ) -> TaskRows:
-        """Read page by page, so that no transaction stays open for long; each page shows one moment."""
-        parts: list[pa.RecordBatch] = []
-        at: bytes | None
-        at, stop = span
-        answer, count = TaskRows(task, query.keys.layout.no_rows()), 0
-        while at is not None and (limit is None or count < limit):
-            most = None if limit is None or keep is not None else limit - count
-            answer, at = self._read(query, task, StoreReading("page", start=at, stop=stop, most=most))
-            parts.append(
-                answer.rows if keep is None or not answer.rows.num_rows else answer.rows.filter(keep(answer.rows))
-            )
-            count += parts[-1].num_rows
-        rows = pa.concat_batches(parts) if parts else answer.rows
-        return TaskRows(task, rows if limit is None else rows.slice(0, limit), answer.position, answer.watermark, at)
-
-    def _read(self, query: Query, task: LocalTask, reading: StoreReading) -> tuple[TaskRows, bytes | None]:
+    def _of(self, query: Query, task: LocalTask, limit: int | None = None) -> TaskRead:
+        """Return the row of one task, or at most ``limit`` of its rows."""
+        # The task may leave service while it is read, or between two pages, and its copy be recreated.
+        reading = StoreReading(
+            "page",
+            task.directory,
+            committed=query.batch(task.committed),
+            task_epoch=task.task_epoch,
+            changelog=task.changelogs.get(query.store),
+        )
+        read = self._row if query.kind == "row" else self._rows
         try:
-            found = self._found(query.keys.spec, task, reading, query.batch(task.committed))
+            return TaskRead(task, read(query, task, reading, limit))
         except StateStoreException as error:
-            raise _unreadable(query, task, error) from error
-        return TaskRows(task, found.rows, _position(query, task, found), found.watermark), found.following
+            raise StateStoreNotAvailableException(
+                f"store {query.store!r} of task {task.id} cannot be read now: {error}"
+            ) from error
 
-    def _row(self, query: Query, task: LocalTask) -> TaskRows:
-        committed, layout = query.batch(task.committed), query.keys.layout
+    def _rows(self, query: Query, task: LocalTask, reading: StoreReading, limit: int | None) -> StoreRead:
+        """Read page by page, so that no transaction stays open for long; each page shows one moment."""
+        read = StoreRead(query.keys.layout.no_rows())
+        parts: list[pa.RecordBatch] = []
+        count = 0
+        readings, keep = query.readings(reading)
+        for first in readings:
+            at: StoreReading | None = first
+            while at is not None and (limit is None or count < limit):
+                most = None if limit is None or keep is not None else limit - count
+                read = self._found(query.keys.spec, task, at._replace(most=most))
+                parts.append(read.rows if keep is None or not read.rows.num_rows else read.rows.filter(keep(read.rows)))
+                count += parts[-1].num_rows
+                at = None if read.following is None else at._replace(start=read.following)
+        rows = pa.concat_batches(parts) if parts else read.rows
+        return read._replace(rows=rows if limit is None else rows.slice(0, limit))
+
+    def _row(self, query: Query, task: LocalTask, reading: StoreReading, _: int | None) -> StoreRead:
+        layout = query.keys.layout
         shared = self._shared.get((task.directory, query.store))
         if shared is None:
             # An executor sends rows.
             made = SharedReads(layout.rows if task.read is None and not layout.lies_apart else None)
             shared = self._shared.setdefault((task.directory, query.store), made)
         what: Literal["stored", "rows"] = "rows" if shared.shown is None else "stored"
-        try:
-            found = shared.row(
-                query.key,
-                (committed, task.task_epoch),
-                lambda some: self._found(query.keys.spec, task, StoreReading(what, key=some), committed),
-                as_json=query.as_json,
-            )
-        except StateStoreException as error:
-            raise _unreadable(query, task, error) from error
-        read = found.read
-        rows = layout.no_rows() if found.rows is None and found.text is None else found.rows
-        return TaskRows(task, rows, _position(query, task, read), read.watermark, text=found.text)
+        read = shared.row(
+            query.key,
+            (reading.committed, reading.task_epoch),
+            lambda some: self._found(query.keys.spec, task, reading._replace(what=what, key=some)),
+            as_json=query.as_json,
+        )
+        return read._replace(rows=layout.no_rows()) if read.rows is None and read.text is None else read
 
-    def _found(self, spec: TableRunner, task: LocalTask, reading: StoreReading, committed: int | None) -> StoreRead:
-        # The task may have left service since it was looked up, or between two pages, and its copy been recreated.
-        reading = replace(reading, task_epoch=task.task_epoch)
+    def _found(self, spec: TableRunner, task: LocalTask, reading: StoreReading) -> StoreRead:
         if task.read is not None:
-            return task.read(spec, reading, committed)
+            return task.read(spec, reading)
         try:
-            return StoreRead.by(self._reader(task.directory), spec, reading, committed)
+            return reading.by(self._reader(task.directory), spec.layout)
         except StoreOutOfStepException:
             # The copy was recreated.
             self._forget(task.directory)
-            return StoreRead.by(self._reader(task.directory), spec, reading, committed)
+            return reading.by(self._reader(task.directory), spec.layout)
         except StateStoreException:
             self._forget(task.directory)
             raise
@@ -348,15 +300,6 @@ def _unavailable(
     )
 
 
-def _unreadable(query: Query, task: LocalTask, error: StateStoreException) -> StateStoreNotAvailableException:
-    return StateStoreNotAvailableException(f"store {query.store!r} of task {task.id} cannot be read now: {error}")
-
-
-def _position(query: Query, task: LocalTask, found: StoreRead) -> int | None:
-    changelog = task.changelogs.get(query.store)
-    return None if changelog is None else found.changelog.get(changelog, 0)
-
-
 def _best(tasks: Sequence[LocalTask], scope: QueryScope) -> list[LocalTask]:
     """Return the best copy of each task: an instance with several executors may have more than one."""
     best: dict[TaskId, LocalTask] = {}
@@ -367,36 +310,3 @@ def _best(tasks: Sequence[LocalTask], scope: QueryScope) -> list[LocalTask]:
     for task in sorted(tasks, key=order):
         best.setdefault(task.id, task)
     return list(best.values())
-
-
-def _windows(query: Query) -> Keep:
-    """Return a filter for rows of the key whose windows start between two times."""
-    keys, times = query.keys, query.times
-    wanted = None if query.key is None else as_binary(key_bytes(query.key.columns))[0]
-
-    def keep(rows: pa.RecordBatch) -> pa.Array:
-        begun = pc.struct_field(rows.column(keys.window), "start").cast(pa.timestamp("us", "UTC"))
-        kept = begun.is_valid()
-        for ms, compare in zip(times, (pc.greater_equal, pc.less_equal), strict=True):
-            if ms is not None:
-                kept = pc.and_(kept, pc.fill_null(compare(begun, pa.scalar(ms * 1000, begun.type)), False))
-        if wanted is not None:
-            own = as_binary(key_bytes([rows.column(name) for name in keys.plain.names]))
-            kept = pc.and_(kept, pc.fill_null(pc.equal(own, wanted), False))
-        return kept
-
-    return keep
-
-
-def _between(query: Query) -> Keep | None:
-    """Return a filter for rows in a range of keys, for stores that are not in key order."""
-    if query.span == (None, None):
-        return None
-    names = query.keys.schema.names
-    spans = key_spans(query.keys.schema, *query.span)
-
-    def keep(rows: pa.RecordBatch) -> pa.Array:
-        encoded = as_binary(key_bytes([rows.column(name) for name in names]))
-        return pa.array([any(start <= key < stop for start, stop in spans) for key in encoded.to_pylist()], pa.bool_())
-
-    return keep

@@ -190,21 +190,19 @@ def as_place(text: str) -> bytes:
         raise ValueError(f"{text[:100]!r} is not the start of a page: use the value of {FOLLOWING_HEADER}") from None
 
 
-def pages(ask: Callable[[bytes], tuple[pa.RecordBatch, bytes | None]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition; ``ask`` returns the rows of a page and the start of the next one or None.
+def pages(ask: Callable[[bytes], Answer]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition; ``ask`` returns the page that begins at a place.
 
     Raises:
         InvalidStateStoreException: the next page starts no later, so that there would be no end.
     """
-    at = b""
-    while True:
-        rows, following = ask(at)
-        yield rows
-        if following is None:
-            return
-        if following <= at:
-            raise InvalidStateStoreException(f"the page after {at!r:.100} starts at {following!r:.100}")
-        at = following
+    at: bytes | None = b""
+    while at is not None:
+        page = ask(at)
+        yield page.rows
+        if page.following is not None and page.following <= at:
+            raise InvalidStateStoreException(f"the page after {at!r:.100} starts at {page.following!r:.100}")
+        at = page.following
 
 
 def _one_line(body: bytes) -> bytes:

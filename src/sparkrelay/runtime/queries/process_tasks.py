@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.operators.table.reading import ReadCommand, ReadReport, read_store
+from sparkrelay.operators.table.reading import StoreRead, read_store
 from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalTask
 from sparkrelay.runtime.queries.metadata import GroupMetadata, LagInfo
 from sparkrelay.runtime.spark.cancelling import cancelled_when
@@ -21,7 +21,7 @@ from sparkrelay.runtime.thread.membership import GroupHosts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from sparkrelay.operators.table.reading import StoreRead, StoreReading
+    from sparkrelay.operators.table.reading import StoreReading
     from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.process.process_threads import ProcessThreads
     from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
@@ -49,7 +49,7 @@ def local_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_s
             lag=0 if running else _lag(task, copy),
             task_epoch=task_epoch if running else None,
             width=task.shape.width,
-            read=_reading(process, directory, timeout_s),
+            read=_reading(process, timeout_s),
         )
 
 
@@ -102,32 +102,29 @@ def global_tasks(processes: Iterable[ProcessThreads], subtopology: int, timeout_
                 role=ACTIVE,
                 committed=task.position.committed,
                 task_epoch=task.task_epoch,
-                read=_reading(process, task.directory, timeout_s),
+                read=_reading(process, timeout_s),
             )
 
 
-def _reading(
-    process: ProcessThreads, directory: str, timeout_s: float
-) -> Callable[[TableRunner, StoreReading, int | None], StoreRead] | None:
+def _reading(process: ProcessThreads, timeout_s: float) -> Callable[[TableRunner, StoreReading], StoreRead] | None:
     """Return a function that reads a store on an executor by a Spark job; None where the driver can read it."""
     target = process.target
     if target.executor is None:
         return None
 
-    def read(spec: TableRunner, reading: StoreReading, committed: int | None) -> StoreRead:
+    def read(spec: TableRunner, reading: StoreReading) -> StoreRead:
         # In a job group of its own, so that cancelling it cancels no other query.
         group, deadline = target.job_group(f"{_QUERIES}-{next(_numbers)}"), time.monotonic() + timeout_s
         try:
             frame = target.source(1).mapInArrow(functools.partial(read_store, spec), REPORT_SCHEMA)
-            command = ReadCommand.of(directory, committed, reading)
             text = f"a query of store {spec.store} on {target.description}"
             # The job may have to wait for a micro-batch's core.
             with cancelled_when(lambda: time.monotonic() >= deadline, lambda: target.cancel(group)):
-                (found,) = run_job(target, frame, command, pool=RESTORE_POOL, group=group, description=text)
+                (found,) = run_job(target, frame, reading, pool=RESTORE_POOL, group=group, description=text)
         except (JobFailed, ExecutorLost) as error:
             raise StateStoreException(str(error)) from error
-        assert isinstance(found, ReadReport), "the step reports what it read"
-        return found.read()
+        assert isinstance(found, StoreRead), "the step reports what it read"
+        return found
 
     return read
 

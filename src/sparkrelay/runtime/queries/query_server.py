@@ -36,6 +36,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.observe.http_server import HttpServer
 from sparkrelay.protocol import HostInfo
+from sparkrelay.records.arrow_stream import to_stream
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.runtime.queries.instance_queries import require_windows
 from sparkrelay.runtime.queries.peers import (
@@ -219,7 +220,7 @@ class QueryApplication:
         # An instance forwards a JSON row unchanged if its rows have the same columns as ours.
         as_json = limit > 0 and (not arrow or environ.get(_ROW) == keys.fingerprint)
         query = _query(keys, scope, key if slash else None, parameters, limit, as_json=as_json)
-        answer = self._router.answer(query, limit=limit, forwarded=_forwarded(environ))
+        answer = self._router.answer(query, forwarded=_forwarded(environ))
         return _rendered(answer, many=query.kind != "row", arrow=arrow)
 
     def _stores(self) -> bytes:
@@ -248,21 +249,19 @@ def _query(
     paged = text is None and bounds == (None, None) and len(scope.partitions or ()) == 1
     if "after" in parameters and not paged:
         raise ValueError("after= continues in one partition: give partition=, and no key, from= or to=")
-    made = functools.partial(Query, keys, scope, text=text, parameters=parameters)
+    made = functools.partial(Query, keys, scope, limit=limit, text=text, parameters=parameters)
     if paged:
-        return made("page", after=as_place(parameters.get("after", "")), limit=limit)
-    # One row more than allowed shows that there are more.
-    most = limit + 1
+        return made("page", after=as_place(parameters.get("after", "")))
     if keys.window is not None and (text is None or bounds != (None, None)):
         times = _milliseconds(bounds[0], "from"), _milliseconds(bounds[1], "to")
         key = None if text is None else keys.from_text(text, keys.plain)
-        return made("windows", key=key, times=times, limit=most)
+        return made("windows", key=key, times=times)
     if text is not None:
         if bounds != (None, None):
             require_windows(keys)
         return made("row", key=keys.from_text(text), as_json=as_json)
     first, last = (None if bound is None else keys.from_text(bound) for bound in bounds)
-    return made("rows", span=(first, last), limit=most)
+    return made("rows", span=(first, last))
 
 
 def _rendered(answer: Answer, *, many: bool, arrow: bool) -> Response:
@@ -281,10 +280,7 @@ def _rendered(answer: Answer, *, many: bool, arrow: bool) -> Response:
             )
         headers.append((FOLLOWING_HEADER, place))
     if arrow and answer.text is None:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, answer.rows.schema) as writer:
-            writer.write_batch(answer.rows)
-        return 200, [("Content-Type", ARROW), *headers], sink.getvalue().to_pybytes()
+        return 200, [("Content-Type", ARROW), *headers], to_stream(answer.rows)
     lines: list[bytes] = columns_to_json(answer.rows).to_pylist() if answer.text is None else [answer.text]
     if many:
         return 200, [("Content-Type", _LINES), *headers], b"".join(line + b"\n" for line in lines)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from sparkrelay.config import StreamsConfig
+    from sparkrelay.operators.table.reading import StoreRead
     from sparkrelay.runtime.queries.instance_queries import InstanceQueries
-    from sparkrelay.runtime.queries.local_stores import TaskRows
+    from sparkrelay.runtime.queries.local_stores import LocalTask
     from sparkrelay.runtime.queries.query import QueryScope
     from sparkrelay.runtime.queries.store_keys import KeptKeys
 
@@ -42,17 +43,16 @@ def all_rows(
     queries.require_running()
     keys = queries.local.keys(store)
     if not everywhere or queries.is_global(store):
-        return _table(keys, [one.rows for one in queries.local.answer(Query(keys, scope, "rows"))])
+        return _table(keys, [one.read.rows for one in queries.local.answer(Query(keys, scope, "rows"))])
     router, limit = Router(queries, config), config.queries_max_rows
     said = {"isolation": scope.isolation, "stale": str(scope.stale).lower(), "limit": str(limit)}
     if scope.max_lag is not None:
         said["max_lag"] = str(scope.max_lag)
 
-    def page(partition: int, at: bytes) -> tuple[pa.RecordBatch, bytes | None]:
+    def page(partition: int, at: bytes) -> Answer:
         one = replace(scope, partitions=frozenset({partition}))
         query = Query(keys, one, "page", after=at, limit=limit, parameters={**said, "after": as_text(at)})
-        answer = router.answer(query, limit=None, forwarded=False)
-        return answer.rows, answer.following
+        return router.answer(query, forwarded=False)
 
     with contextlib.closing(router):
         width = queries.group.width(keys.spec.subtopology)
@@ -79,26 +79,28 @@ class Router:
         """Close the connections to other instances."""
         self._peers.close()
 
-    def answer(self, query: Query, *, limit: int | None, forwarded: bool) -> Answer:
+    def answer(self, query: Query, *, forwarded: bool) -> Answer:
         """Return the answer to a query; one ``forwarded`` by another instance is answered here.
 
         Raises:
             InvalidStateStorePartitionException: a forwarded query asks for rows that are not here.
             StateStoreNotAvailableException: no instance can answer now.
         """
+        asked = query
+        if query.kind in {"windows", "rows"} and query.limit is not None:
+            # One row more than allowed shows that there are more.
+            asked = replace(query, limit=query.limit + 1)
         if forwarded or self._queries.is_global(query.store):
-            return self._merged(query, [self._here(query)], limit)
-        if query.key is not None:
-            return self._one(query, limit)
-        return self._merged(query, self._every_partition(query), limit)
+            return _merged(query, [self._here(asked)])
+        return _merged(query, self._every_partition(asked) if query.key is None else self._of_key(asked))
 
-    def _one(self, query: Query, limit: int | None) -> Answer:
+    def _of_key(self, query: Query) -> list[Answer]:
         """Look for a key here, then where its task runs, then on its standbys if these may answer."""
         own = None
         try:
             own = self._here(query)
             if not own.may_lack:
-                return self._merged(query, [own], limit)
+                return [own]
             error: InvalidStateStoreException = StateStoreNotAvailableException("the copy here has no such key yet")
         except (InvalidStateStorePartitionException, StateStoreNotAvailableException) as refused:
             error = refused
@@ -108,7 +110,7 @@ class Router:
             # The key may be in any of several partitions: the first answer with a row counts.
             answers = self._every_partition(query)
             hit = next((answer for answer in answers if not answer.is_empty), None)
-            return self._merged(query, answers if hit is None else [hit], limit)
+            return answers if hit is None else [hit]
         hosts = _hosts(query, found.active_host, found.standby_hosts)
         row = query.keys.fingerprint if query.as_json else None
         try:
@@ -119,7 +121,7 @@ class Router:
             answer = own
         if own is not None and own.lag < answer.lag and answer.may_lack:
             answer = own
-        return self._merged(query, [answer], limit)
+        return [answer]
 
     def _every_partition(self, query: Query) -> list[Answer]:
         """Read every partition where its task runs or, if allowed, on a standby."""
@@ -200,27 +202,29 @@ class Router:
 
     def _here(self, query: Query) -> Answer:
         found = self._queries.local.answer(query)
-        rows = _together([one.rows for one in found])
-        following = found[0].following if query.kind == "page" else None
-        text = found[0].text if len(found) == 1 else None
-        return Answer(rows, [self._described(one) for one in found], following is not None, following, text)
+        rows = _together([one.read.rows for one in found])
+        following = found[0].read.following if query.kind == "page" else None
+        text = found[0].read.text if len(found) == 1 else None
+        return Answer(rows, [self._described(*one) for one in found], following is not None, following, text)
 
-    def _merged(self, query: Query, answers: Sequence[Answer], limit: int | None) -> Answer:
-        if len(answers) == 1 and (answers[0].rows is None or limit is None or answers[0].rows.num_rows <= limit):
-            return answers[0]
-        rows = _together([answer.rows for answer in answers])
-        tasks = [task for answer in answers for task in answer.tasks]
-        truncated = any(answer.truncated for answer in answers)
-        if limit is not None and rows.num_rows > limit:
-            rows, truncated = rows.slice(0, limit), True
-        return Answer(rows, tasks, truncated, answers[0].following if query.kind == "page" else None)
-
-    def _described(self, found: TaskRows) -> dict[str, Any]:
-        task = found.task
+    def _described(self, task: LocalTask, read: StoreRead) -> dict[str, Any]:
         described: dict[str, Any] = {"task": str(task.id), "partition": task.id.partition, "role": task.role}
         if self._own is not None:
             described["host"] = str(self._own)
-        return described | {"position": found.position, "lag": task.lag, "watermark": found.watermark}
+        return described | {"position": read.position, "lag": task.lag, "watermark": read.watermark}
+
+
+def _merged(query: Query, answers: Sequence[Answer]) -> Answer:
+    """Return the rows of all answers, at most those that the query wants."""
+    first, limit = answers[0], query.limit
+    if len(answers) == 1 and (first.rows is None or limit is None or first.rows.num_rows <= limit):
+        return first
+    rows = _together([answer.rows for answer in answers])
+    tasks = [task for answer in answers for task in answer.tasks]
+    truncated = any(answer.truncated for answer in answers)
+    if limit is not None and rows.num_rows > limit:
+        rows, truncated = rows.slice(0, limit), True
+    return Answer(rows, tasks, truncated, first.following if query.kind == "page" else None)
 
 
 def _hosts(query: Query, active: HostInfo | None, standby: Iterable[HostInfo]) -> tuple[HostInfo, ...]:

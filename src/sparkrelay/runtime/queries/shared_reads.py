@@ -35,21 +35,6 @@ _MOST_KNOWN: Final = 2048
 _LARGEST_KNOWN: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRead:
-    """The result for one key.
-
-    Attributes:
-        rows: its row; None if there is none or JSON was requested.
-        text: its row as JSON; None if there is none or JSON was not requested.
-        read: the whole read, with the other keys.
-    """
-
-    rows: pa.RecordBatch | None
-    text: bytes | None
-    read: StoreRead
-
-
 @dataclass(slots=True)
 class _Request:
     """A waiting query; ``found`` or ``error`` is set once its key was read."""
@@ -58,7 +43,7 @@ class _Request:
     as_of: Hashable
     as_json: bool
     read: Callable[[pa.RecordBatch], StoreRead]
-    found: KeyRead | None = None
+    found: StoreRead | None = None
     error: Exception | None = None
 
     @property
@@ -85,7 +70,7 @@ class SharedReads:
         read: Callable[[pa.RecordBatch], StoreRead],
         *,
         as_json: bool = False,
-    ) -> KeyRead:
+    ) -> StoreRead:
         """Return the row of a key; waits for at most one earlier read.
 
         Only queries with equal ``as_of``, the batch and copy to read, share a read. Another query may call ``read``,
@@ -144,13 +129,13 @@ class SharedReads:
         elif any(one.as_json for one in some):
             texts = columns_to_json(rows).to_pylist()
         for one, place in zip(some, found.places, strict=True):
+            own = text = None
             if place >= 0 and one.as_json:
                 assert texts is not None, "JSON was requested"
-                one.found = KeyRead(None, texts[place], found)
+                text = texts[place]
             elif place >= 0:
-                one.found = KeyRead(rows if rows.num_rows == 1 else rows.slice(place, 1), None, found)
-            else:
-                one.found = KeyRead(None, None, found)
+                own = rows if rows.num_rows == 1 else rows.slice(place, 1)
+            one.found = found._replace(rows=own, text=text)
 
 
 class _KnownTexts:

@@ -4,6 +4,7 @@ import os
 import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.doubles.attack import Attack
 
@@ -15,6 +16,7 @@ from sparkrelay.errors import (
     StoreCorruptedException,
     StreamsException,
 )
+from sparkrelay.operators.table.reading import StoreRead, StoreReading
 from sparkrelay.runtime.contract.commands import (
     BatchCommand,
     LegReport,
@@ -36,6 +38,7 @@ from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
 TASK, PARTITION = TaskId(0, 1), TopicPartition("a", 1)
 IDENTITY = ProducerIdentity("app-0_1", 7, 3, 2, 60_000)
+ROWS = pa.record_batch({"user": ["ada"], "n": [3]})
 STORE = RestoreCommand(TASK, "/state/0_1", (StoreRestore("counts", PARTITION, 9),), topic_ids={"a": "x"})
 
 
@@ -50,6 +53,9 @@ STORE = RestoreCommand(TASK, "/state/0_1", (StoreRestore("counts", PARTITION, 9)
         [LegReport("leg", TASK, 1, next_sequences={PARTITION: 4}, error=StoreCorruptedException("torn"))],
         [RestoreReport(TASK, {PARTITION: 1}, 3, {PARTITION: 2})],
         [ClaimedSlot("/state/0", 0, ProcessId.random(), HostMetadata("host"), (TASK,), 1, "2")],
+        StoreReading("rows", "/state/0_1", key=ROWS, committed=3, task_epoch=2),
+        StoreReading("page", "/state/0_1", start=b"a", most=5, changelog=PARTITION),
+        [StoreRead(ROWS, b"ada\0", 4, 12, (0, -1))],
         [ClaimCommand("/state", "app"), ReleaseCommand(1, "2"), CleanCommand("/state/0", frozenset({TASK}), 1.0, 2.0)],
     ],
     ids=lambda value: type(value[0] if isinstance(value, list) else value).__name__,

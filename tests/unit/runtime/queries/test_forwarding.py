@@ -69,9 +69,9 @@ def forwarded(peer, path=ADA, spec=SPEC, **headers):
 
 
 class Absent(Queries):
-    def read(self, spec, reading, committed):
-        found = super().read(spec, reading, committed)
-        return type(found)(found.rows.slice(0, 0), None, {}, 12, (-1,))
+    def read(self, spec, reading):
+        found = super().read(spec, reading)
+        return StoreRead(found.rows.slice(0, 0), watermark=12, places=(-1,))
 
 
 def test_a_row_is_passed_on_as_it_is():
@@ -316,9 +316,9 @@ class Apart(Queries):
     def tasks(self, _):
         return [LocalTask(TaskId(0, self._partition), "", ACTIVE, 1, width=2, read=self.read)]
 
-    def read(self, spec, reading, committed):
-        found = super().read(spec, reading, committed)
-        return found if self._has_row else StoreRead(found.rows.slice(0, 0), None, {}, 12, (-1,))
+    def read(self, spec, reading):
+        found = super().read(spec, reading)
+        return found if self._has_row else StoreRead(found.rows.slice(0, 0), watermark=12, places=(-1,))
 
 
 def test_a_partition_that_is_named_is_asked_wherever_it_is():

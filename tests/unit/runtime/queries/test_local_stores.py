@@ -39,13 +39,12 @@ class Stores:
 def task(partition, role=ACTIVE, lag=0, rows=(), error=None):
     """Return a task, whose store says so."""
 
-    def read(spec, reading, committed):
-        del reading
-        assert (committed is None) == (role != ACTIVE)
+    def read(spec, reading):
+        assert (reading.committed is None) == (role != ACTIVE)
         if error is not None:
             raise error
         found = pa.RecordBatch.from_pylist([{"user": user, "n": n} for user, n in rows], spec.layout.columns)
-        return StoreRead(found, None, {}, None, (found.num_rows - 1,))
+        return StoreRead(found, places=(found.num_rows - 1,))
 
     committed = 7 if role == ACTIVE else None
     return LocalTask(TaskId(0, partition), f"0_{partition}", role, committed, lag=lag, width=WIDTH, read=read)
@@ -56,8 +55,8 @@ def stores(*tasks, spec=SPEC):
 
 
 def row(local, keys, user, scope, **more):
-    (found,) = local.answer(Query(keys, scope, "row", key=keys.columns(user), **more))
-    return found
+    ((_, read),) = local.answer(Query(keys, scope, "row", key=keys.columns(user), **more))
+    return read
 
 
 def place(user):
@@ -73,7 +72,7 @@ def get(local, user, **scope):
 def every(local, **scope):
     limit = scope.pop("limit", None)
     found = local.answer(Query(local.keys("counts"), QueryScope(**scope), "rows", limit=limit))
-    return [row["user"] for one in found for row in one.rows.to_pylist()]
+    return [row["user"] for _, read in found for row in read.rows.to_pylist()]
 
 
 ADA = [("ada", 3)]
@@ -147,7 +146,8 @@ def test_of_several_copies_the_one_that_lacks_most_says_that_there_is_no_such_ke
     copies = [task(partition, *([STANDBY, 9] if partition == 2 else [])) for partition in range(WIDTH)]
     local = stores(*copies, spec=ANYWHERE)
     keys = local.keys("counts")
-    assert row(local, keys, "ada", QueryScope(stale=True)).task.lag == 9
+    ((task_of_row, _),) = local.answer(Query(keys, QueryScope(stale=True), "row", key=keys.columns("ada")))
+    assert task_of_row.lag == 9
 
 
 def test_of_two_copies_the_best_one_answers():
@@ -198,7 +198,7 @@ def test_pages_have_every_row_of_a_partition_once(limit, held):
     keys, scope = local.keys("counts"), QueryScope(partitions=frozenset({2}))
     found, after = [], b""
     while after is not None:
-        (page,) = local.answer(Query(keys, scope, "page", after=after, limit=limit))
+        ((_, page),) = local.answer(Query(keys, scope, "page", after=after, limit=limit))
         assert page.rows.num_rows <= limit
         found += page.rows.column("n").to_pylist()
         after = page.following
@@ -207,7 +207,7 @@ def test_pages_have_every_row_of_a_partition_once(limit, held):
 
 def test_a_page_of_no_rows_has_the_columns():
     local, scope = stores(paged_task(2, 7)), QueryScope(partitions=frozenset({2}))
-    (page,) = local.answer(Query(local.keys("counts"), scope, "page", limit=0))
+    ((_, page),) = local.answer(Query(local.keys("counts"), scope, "page", limit=0))
     assert (page.rows.num_rows, page.rows.schema.names, page.following) == (0, ["user", "n"], None)
 
 
@@ -225,18 +225,17 @@ def test_each_reading_says_whose_copy_is_meant():
 def paged_task(partition, held, readings=None):
     """Return a task with so many rows, whose store gives at most three at a time."""
 
-    def read(spec, reading, committed):
-        del committed
+    def read(spec, reading):
         if readings is not None:
             readings.append(reading)
         if reading.what == "rows":
-            return StoreRead(pa.RecordBatch.from_pylist([], spec.layout.columns), None, {}, None, (-1,))
+            return StoreRead(pa.RecordBatch.from_pylist([], spec.layout.columns), places=(-1,))
         users = [f"user{number}" for number in range(held)]
         behind = [number for number, user in enumerate(users) if user.encode() >= reading.start]
         some = behind[: min(3, reading.most or 3)]
         rows = [{"user": users[number], "n": number} for number in some]
         following = users[some[-1]].encode() + b"\0" if some and some[-1] < held - 1 else None
-        return StoreRead(pa.RecordBatch.from_pylist(rows, spec.layout.columns), following, {}, None)
+        return StoreRead(pa.RecordBatch.from_pylist(rows, spec.layout.columns), following)
 
     return LocalTask(TaskId(0, partition), f"0_{partition}", ACTIVE, 7, task_epoch=5, width=WIDTH, read=read)
 
@@ -290,7 +289,7 @@ def test_a_row_as_json_is_that_of_the_committed_batch(tmp_path):
             found = [row(local, keys, "ada", scope, as_json=True) for scope in both]
             assert [found[0], found[1]] == found[2:]
             rows = [row(local, keys, "ada", scope).rows.to_pylist() for scope in both[:2]]
-            assert [[json.loads(answer.text)] if answer.count else [] for answer in found[:2]] == rows
+            assert [[json.loads(answer.text)] if answer.row_count else [] for answer in found[:2]] == rows
             return [answer.text and json.loads(answer.text)["n"] for answer in found[:2]]
 
         assert texts() == [None, None]

@@ -64,14 +64,13 @@ class Queries:
     def tasks(self, _):
         return [LocalTask(TaskId(0, 0), "0_0", ACTIVE, 1, width=1, read=self.read)]
 
-    def read(self, spec, reading, committed):
-        del committed
+    def read(self, spec, reading):
         self.reading = reading
         if self.held is not None:
             self.waiting.set()
             assert self.held.wait(LONG)
         rows = pa.RecordBatch.from_pylist([{"user": "ada", "n": 3}], spec.layout.columns)
-        return StoreRead(rows, self.following, {}, 12, (0,))
+        return StoreRead(rows, self.following, watermark=12, places=(0,))
 
     def require_running(self):
         pass
@@ -298,12 +297,11 @@ def test_a_window_alone_is_a_key():
     queries.stores = type("Stores", (Stores,), {"spec": lambda *_: spec})()
     asked = []
 
-    def read(spec, reading, committed):
-        del committed
+    def read(spec, reading):
         asked.append(reading.key)
         begun = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
         rows = [{"window": {"start": begun, "end": begun + dt.timedelta(minutes=5)}, "n": 3}]
-        return StoreRead(pa.RecordBatch.from_pylist(rows, spec.layout.columns), None, {}, 12, (0,))
+        return StoreRead(pa.RecordBatch.from_pylist(rows, spec.layout.columns), watermark=12, places=(0,))
 
     queries.read = read
     key = '{"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T00:05:00Z"}'

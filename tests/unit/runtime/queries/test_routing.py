@@ -40,13 +40,12 @@ class Queries:
         for partition, held in enumerate(self._held):
             users = [f"user-{partition}-{number}" for number in range(held)]
 
-            def read(spec, reading, committed, users=users):
-                del committed
+            def read(spec, reading, users=users):
                 left = [user for user in users if user.encode() >= reading.start]
                 some = left if reading.most is None else left[: reading.most]
                 rows = [{"user": user, "n": int(user[-1])} for user in some]
                 following = some[-1].encode() + b"\0" if len(some) < len(left) else None
-                return StoreRead(pa.RecordBatch.from_pylist(rows, pa.schema([*spec.output][:2])), following, {}, None)
+                return StoreRead(pa.RecordBatch.from_pylist(rows, pa.schema([*spec.output][:2])), following)
 
             yield LocalTask(TaskId(0, partition), f"0_{partition}", ACTIVE, 7, width=len(self._held), read=read)
 

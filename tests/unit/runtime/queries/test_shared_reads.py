@@ -44,7 +44,7 @@ class Store:
         there = [user for user in users if user != "nobody"]
         rows = pa.RecordBatch.from_pylist([{"user": user, "n": len(user)} for user in there], ROWS)
         places = tuple(there.index(user) if user in there else -1 for user in users)
-        return StoreRead(rows, None, {}, None, places)
+        return StoreRead(rows, places=places)
 
 
 class Asking(threading.Thread):
@@ -138,7 +138,7 @@ class Table(Store):
         users = found.rows.column("user").to_pylist()
         values = [str(self.numbers.get(user, len(user))).encode() for user in users]
         stored = pa.record_batch([pa.array([user.encode() for user in users]), pa.array(values)], ["key", "value"])
-        return StoreRead(stored, None, {}, None, found.places)
+        return StoreRead(stored, places=found.places)
 
     def shown(self, stored):
         users = [key.decode() for key in stored.column("key").to_pylist()]

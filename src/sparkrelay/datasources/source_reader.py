@@ -1,29 +1,43 @@
-"""Projects Arrow batches onto the schema that Spark expects of a data source."""
+"""Spark's reader of any of our sources: parts of it, as Arrow batches with the columns that Spark expects."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from sparkrelay.datasources.plain_errors import plain_errors
 from sparkrelay.errors import ConfigException
 from sparkrelay.records.arrow_buffers import as_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
 
-class Projection:
-    """Picks the columns of a schema, which a user may restrict by ``schema()``.
+class Source(Protocol):
+    """A topic, or a store's table in its changelog or in running instances. Sent to executors."""
+
+    def parts(self) -> Iterable[Any]:
+        """Return the parts of the source now, one for each of Spark's partitions."""
+
+    def rows(self, part: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part, with these columns at least."""
+
+
+class SourceReader(DataSourceReader):
+    """Reads the columns of a schema, which a user may restrict by ``schema()``.
 
     Raises:
         ConfigException: a column does not exist or has another type.
     """
 
-    def __init__(self, schema: StructType, there: Iterable[pa.Field], what: str) -> None:
+    def __init__(self, source: Source, schema: StructType, there: Iterable[pa.Field], what: str) -> None:
+        """Read ``source``, which errors call ``what`` and which has the columns ``there``."""
+        self._source = source
         self._schema = to_arrow_schema(schema, timezone="UTC")
         known = {field.name: field.type for field in there}
         for field in self._schema:
@@ -35,14 +49,14 @@ class Projection:
                     f"schema() says that column {field.name!r} is {field.type}; in {what} it is {kind}"
                 )
 
-    @property
-    def names(self) -> list[str]:
-        """The wanted columns."""
-        return list(self._schema.names)
+    @plain_errors
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the parts of the source."""
+        return list(map(InputPartition, self._source.parts()))
 
-    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches with the wanted columns only."""
-        for batch in batches:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part."""
+        for batch in self._source.rows(partition.value, self._schema.names):
             columns = [as_type(batch.column(field.name), field.type) for field in self._schema]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
