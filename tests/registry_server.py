@@ -16,6 +16,7 @@ from tests.ports import own_port
 from tests.waiting import LONG, wait_until
 
 from sparkrelay.devkafka import jars
+from sparkrelay.devkafka.folders import locked
 from sparkrelay.java import require_java
 from sparkrelay.own_files import cache_folder
 
@@ -130,7 +131,7 @@ def _home():
     """Return the folder that has it, fetching it the first time (142 MB)."""
     home = cache_folder() / f"apicurio-{VERSION}"
     home.parent.mkdir(parents=True, exist_ok=True)
-    with jars._locked(home.with_name(f"{home.name}.lock")):
+    with locked(home.with_name(f"{home.name}.lock")):
         if not home.is_dir():
             with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as folder:
                 _fetch(Path(folder))
@@ -139,10 +140,10 @@ def _home():
 
 
 def _fetch(work):
-    run = jars._run_ivy(work, _IVY_MODULE, ("tar.gz",))
+    code, output = jars._run_ivy(work, _IVY_MODULE, ("tar.gz",))
     fetched = work / "libs" / f"{_ARTIFACT}-{VERSION}.tar.gz"
-    if run.returncode or not fetched.is_file():
+    if code or not fetched.is_file():
         # The double goes through the same tests.
-        pytest.skip(f"Apicurio {VERSION} cannot be fetched here: {(run.stdout + run.stderr)[-500:]}")
+        pytest.skip(f"Apicurio {VERSION} cannot be fetched here: {output[-500:]}")
     with tarfile.open(fetched) as archive:
         archive.extractall(work / "home", filter="data")

@@ -14,6 +14,7 @@ from tests import evidence
 from tests.waiting import LONG, wait_until
 
 from sparkrelay.devkafka import jars
+from sparkrelay.devkafka.folders import locked
 from sparkrelay.devkafka.process import spawn_bound
 from sparkrelay.java import require_java
 from sparkrelay.own_files import cache_folder
@@ -156,11 +157,11 @@ def _servers():
     """Return the class path of Hadoop's servers, fetching them the first time (70 MB)."""
     home = cache_folder() / f"hadoop-minicluster-{_VERSION}"
     home.parent.mkdir(parents=True, exist_ok=True)
-    with jars._locked(home.with_name(f"{home.name}.lock")):
+    with locked(home.with_name(f"{home.name}.lock")):
         if not home.is_dir():
             with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as work:
                 module = _IVY_MODULE.format("".join(_DEPENDENCY.format(*one) for one in _MODULES))
-                run = jars._run_ivy(Path(work), module, ("jar", "bundle"))
-                assert len(list(Path(work).glob("libs/*.jar"))) == len(_MODULES), run.stdout + run.stderr
+                _, output = jars._run_ivy(Path(work), module)
+                assert len(list(Path(work).glob("libs/*.jar"))) == len(_MODULES), output
                 (Path(work) / "libs").rename(home)
     return f"{home}/*"

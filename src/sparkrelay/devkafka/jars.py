@@ -16,12 +16,16 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparkrelay.devkafka.folders import locked, make_own, require_own
 from sparkrelay.devkafka.process import run_own
 from sparkrelay.errors import DevKafkaException
 from sparkrelay.java import require_java
 from sparkrelay.own_files import cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: The default version.
 KAFKA_VERSION = "4.3.1"
@@ -82,13 +86,13 @@ def _resolve(artifact: str, version: str, libs: Path) -> None:
         (work / "libs").rename(libs)  # atomic: the folder is complete or missing
 
 
-def _run_ivy(work: Path, module: str) -> tuple[int, str]:
+def _run_ivy(work: Path, module: str, types: Sequence[str] = ("jar", "bundle")) -> tuple[int, str]:
     """Have Ivy retrieve a module's dependencies into ``libs`` of a folder; return its exit code and output."""
     (work / "ivy.xml").write_text(module)
     settings = os.environ.get("SPARKRELAY_IVY_SETTINGS")
     command = [require_java(), "-jar", str(_ivy_jar()), "-warn"]
     command += ["-settings", settings] if settings else []
-    command += ["-ivy", str(work / "ivy.xml"), "-confs", "default", "-types", "jar", "bundle"]
+    command += ["-ivy", str(work / "ivy.xml"), "-confs", "default", "-types", *types]
     command += ["-cache", str(work / "cache")]
     command += ["-retrieve", str(work / "libs" / "[artifact]-[revision].[ext]")]
     return run_own(command, timeout_s=_RESOLVE_TIMEOUT_S)

@@ -104,10 +104,10 @@ def claim_slots(targets, state_dir):
     slots[1].release()
     again = ExecutorSlot.claim(targets[0], state_dir, "app")
     found = {
-        "numbers": [slot.number for slot in slots],
+        "numbers": [int(slot.path.name) for slot in slots],
         "host": dataclasses.asdict(slots[0].host_metadata),
         "identities": [str(slot.process_id) for slot in slots],
-        "again": [again.number, str(again.process_id), [str(task) for task in again.task_ids()]],
+        "again": [int(again.path.name), str(again.process_id), [str(task) for task in again.task_ids()]],
     }
     # Two copies are old, one of them is needed.
     for name in ("0_3", "0_4"):

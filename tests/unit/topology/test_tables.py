@@ -111,7 +111,9 @@ def test_what_cannot_be_is_refused_where_it_is_written(builder, users, clicks, w
 
 def test_a_table_of_the_very_rows_that_look_into_it_is_refused(builder, clicks):
     clicks.join(clicks.select("user", "n").to_table(), "user").to("out")
-    with pytest.raises(TopologyException, match="are read from the same topic, and rows with equal timestamps have no defined order"):
+    with pytest.raises(
+        TopologyException, match="are read from the same topic, and rows with equal timestamps have no defined order"
+    ):
         builder.build()
 
 
