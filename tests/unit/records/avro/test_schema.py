@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -111,3 +112,12 @@ def test_a_union_of_several_takes_the_branch_of_the_column():
     text = record(("a", ["null", "int", "string", "double"]))
     assert columns_to_avro(columns(a=["x", None]), text).to_pylist() == [b"\x04\x02x", b"\x00"]
     assert columns_to_avro(columns(a=pa.array([1], pa.int32())), text).to_pylist() == [b"\x02\x02"]
+
+
+def test_entries_of_a_map_that_are_a_part_of_others():
+    entries = pa.array([{"key": key, "value": number} for number, key in enumerate("abc")],
+                       pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.int64())]))  # fmt: skip
+    places = pa.py_buffer(np.array([0, 1, 2], np.int32))
+    maps = pa.Array.from_buffers(pa.map_(pa.string(), pa.int64()), 2, [None, places], children=[entries.slice(1)])
+    text = record(("m", {"type": "map", "values": "long"}))
+    assert columns_to_avro(columns(m=maps), text).to_pylist() == [b"\x02\x02b\x02\x00", b"\x02\x02c\x04\x00"]
