@@ -238,7 +238,7 @@ class ClassicMembership(Membership):
             return PollResult(requests)
         if not self.active:
             return PollResult()
-        left = self._polled_at + self.settings.max_poll_interval - now
+        left = self._poll_due_in(now)
         if left <= 0:
             return PollResult(self._give_up_polling())
         if self.state is MemberState.STABLE:
@@ -428,15 +428,6 @@ class ClassicMembership(Membership):
             self.refused(error)
 
     # -- leaving ------------------------------------------------------------------------------------------------------
-
-    def poll_missed(self) -> None:
-        """Leave; the next poll joins again."""
-        if self.active:
-            self._parting += self._give_up_polling()
-
-    def _give_up_polling(self) -> tuple[Unsent, ...]:
-        _log.warning("group %s: %s", self.settings.group_id, self.settings.poll_missed)
-        return self._go("poll() was not called for max.poll.interval.ms")
 
     def _step_out(self, now: float, why: str) -> None:
         """Leave, so that the group does not wait for us, and join again when polled again."""

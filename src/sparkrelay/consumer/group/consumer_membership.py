@@ -395,16 +395,11 @@ class ConsumerMembership(Membership):
         if self._released and self._polled_again:
             self._join("the application polls again")
 
-    def poll_missed(self) -> None:
-        """Leave; the next poll joins again, once the application has dropped its partitions."""
-        if self.state in _INSIDE:
-            self._parting += self._give_up_polling()
-
-    def _give_up_polling(self) -> tuple[Unsent, ...]:
-        _log.warning("group %s: %s", self.settings.group_id, self.settings.poll_missed)
+    def _go(self, why: str) -> tuple[Unsent, ...]:
+        # The next poll joins again, once the application has dropped its partitions.
         leave = self._leave_group(None)
         self._end_life()
-        self._machine.move(MemberState.STALE, "poll() was not called")
+        self._machine.move(MemberState.STALE, why)
         self._release()
         return leave
 
@@ -441,7 +436,7 @@ class ConsumerMembership(Membership):
             return PollResult(parting, 0.0)
         if self.state not in _INSIDE:
             return PollResult()
-        left = self._polled_at + self.settings.max_poll_interval - now
+        left = self._poll_due_in(now)
         if left <= 0:
             return PollResult(self._give_up_polling())
         if self._frees_name and self.coordinator.need() is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import logging
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from sparkrelay.errors import KafkaException
 
 P = ParamSpec("P")
+
+_log = logging.getLogger(__name__)
 
 
 class MemberState(enum.Enum):
@@ -131,9 +134,10 @@ class Membership(abc.ABC):
         if self.state is MemberState.STALE:
             self._join_again()
 
-    @abc.abstractmethod
     def poll_missed(self) -> None:
         """Leave, because the application did not poll for ``max.poll.interval.ms``; its next poll joins again."""
+        if self.active and self.state is not MemberState.FENCED:
+            self._parting += self._give_up_polling()
 
     @abc.abstractmethod
     def rejoin(self, reason: str) -> None:
@@ -191,6 +195,18 @@ class Membership(abc.ABC):
     @abc.abstractmethod
     def poll(self, now: float) -> PollResult:
         """Return the request that the present state needs; see ``requests.RequestManager``."""
+
+    def _poll_due_in(self, now: float) -> float:
+        """Return the seconds in which the application must poll, or the member leaves."""
+        return self._polled_at + self.settings.max_poll_interval - now
+
+    def _give_up_polling(self) -> tuple[Unsent, ...]:
+        _log.warning("group %s: %s", self.settings.group_id, self.settings.poll_missed)
+        return self._go("poll() was not called for max.poll.interval.ms")
+
+    @abc.abstractmethod
+    def _go(self, why: str) -> tuple[Unsent, ...]:
+        """Return the requests to leave with until the application polls again."""
 
     @abc.abstractmethod
     def _join_again(self) -> None: ...
