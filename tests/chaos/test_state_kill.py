@@ -20,11 +20,11 @@ from sparkrelay.state import (
     BatchStamp,
     MergeResult,
     TaskStore,
-    checks,
-    cleanliness,
     journal,
+    preconditions,
     store as stores,
 )
+from sparkrelay.state.damage import cleanliness
 from sparkrelay.state.lmdb import environment, rows
 from sparkrelay.state.view import merging
 from sparkrelay.types import TopicPartition
@@ -125,8 +125,8 @@ class Counter:
         """Put a step in front of, and behind, everything that a change does."""
         for owner, name in (
             (TaskStore, "_load"),
-            (checks, "require_this_batch"),
-            (checks, "require_next_batch"),
+            (preconditions, "require_this_batch"),
+            (preconditions, "require_next_batch"),
             (TaskStore, "_take_back"),
             (TaskStore, "_save"),
             (rows, "get"),

@@ -24,7 +24,8 @@ class HighAvailabilityTaskAssignor(TaskAssignor):
 
     1. The *target*: logged tasks are dealt round robin over the sorted processes, then balanced per thread.
     2. Standbys go to the least loaded processes.
-    3. If the target is too far behind, a caught-up process runs the task for now, and the target warms up.
+    3. If the target is too far behind, a caught-up process runs the task for now, and the target warms up
+       (``placement.movements``).
     4. Tasks without a changelog fill up processes with few active tasks.
 
     As in Java, previous owners do not shape the target; they only decide who can run a task now.

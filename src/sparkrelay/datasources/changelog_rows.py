@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from sparkrelay.datasources.cluster import Span
 from sparkrelay.errors import OffsetOutOfRangeException, SerializationException, SparkRelayError
 from sparkrelay.state.changelog import MARKER_KEY, SCHEMA_KEY, split
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.window_keys import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Watermarks of windowed stores: which rows are late, and which windows are closed.
+"""Watermarks of windowed stores: how far event time has come in a task. ``lateness`` says which rows are late by them.
 
 A task's watermark is the newest event time of its rows minus the delay; it never decreases. It is stored, journaled
 with each batch, restored and followed by standbys, so a failover continues with it. (Kafka Streams restarts at -1,
@@ -10,30 +10,18 @@ away, the watermark stays until the task has caught up. With ``max.task.idle.ms`
 it back. Such a topic may have no rows in this micro-batch, so each topic has its own stored watermark then
 (:class:`Sources`).
 
-A row is late if its window closed before its micro-batch, as in Structured Streaming. With one row a micro-batch this
-equals Kafka Streams. A watermark per row would lose data: rows of several partitions, or of several tasks through a
-repartition topic, follow one another in a large micro-batch although they happened at the same time.
-
 The store's keys begin with the end of their window, so closed windows are its first keys. With ``retention=`` closed
 windows stay readable for a while; they accept no rows.
 """
 
 from __future__ import annotations
 
-import logging
-import time
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.event_times import numbers, window_ends
-from sparkrelay.state.batch import Watermark
-from sparkrelay.state.byte_arrays import big_endian, drop_first, side_by_side
-from sparkrelay.state.watermarks import END_BYTES, NO_TIME
+from sparkrelay.state.window_keys import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -41,13 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-
-log = logging.getLogger(__name__)
-
-_NONE: Final[Mapping[int, Any]] = MappingProxyType({})
-_WARN_SECONDS: Final = 60.0
-#: Store -> time of the last warning.
-_warned: dict[str, float] = {}
+    from sparkrelay.state.batch import Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,56 +92,6 @@ class Sources:
         return replace(watermark, ms=max(watermark.ms, ms), sources=known, sources_read=read)
 
 
-def without_late(  # noqa: PLR0917
-    spec: WindowWatermark,
-    rows: pa.Table,
-    before: Mapping[int, int],
-    now_ms: Mapping[int, int],
-    behind: Mapping[int, Sequence[int]] = _NONE,
-    by_source: Mapping[int, Sources] = _NONE,
-) -> tuple[pa.Table, dict[int, Watermark]]:
-    """Return the rows that are not late, and each partition's watermark after the batch.
-
-    Times far in the future do not advance it: one producer with a wrong clock would close every window.
-
-    Args:
-        spec: the watermark.
-        rows: rows of the tasks.
-        before: partition -> watermark before the batch, in ms since 1970; has every task.
-        now_ms: partition -> the machine's clock, in ms since 1970.
-        behind: partition -> source topics with lag, for tasks that read several.
-        by_source: partition -> source topics with watermarks of their own. ``behind`` is ignored for these.
-    """
-    after = {partition: Watermark(ms, 0, spec.final, spec.retention_ms) for partition, ms in before.items()}
-    if not rows.num_rows:
-        return rows, after | {p: topics.after(after[p], {}, spec.delay_ms) for p, topics in by_source.items()}
-    partitions = numbers(rows.column(hidden_columns.PARTITION))
-    times = numbers(rows.column(hidden_columns.EVENT_TIME), NO_TIME)
-    ends = window_ends(rows.column(spec.window))
-    late = np.zeros(rows.num_rows, dtype=np.bool_)
-    sources = None
-    if hidden_columns.SOURCE in rows.column_names:
-        sources = numbers(rows.column(hidden_columns.SOURCE))
-    for partition, ms in before.items():
-        own = partitions == partition
-        late[own] = too_late(ends[own], ms)
-        moving = np.where(times[own] <= now_ms[partition] + spec.ahead_ms, times[own], NO_TIME)
-        newest = newest_times(moving, None if sources is None else sources[own])
-        mark = replace(after[partition], rows_late=int(late[own].sum()))
-        if partition in by_source:
-            mark = by_source[partition].after(mark, newest, spec.delay_ms)
-        elif newest:
-            held = [newest.get(source, NO_TIME) for source in behind.get(partition, ())]
-            mark = replace(mark, ms=max(ms, min(held, default=max(newest.values())) - spec.delay_ms))
-        after[partition] = mark
-    return (rows.filter(pa.array(~late)) if late.any() else rows), after
-
-
-def too_late(ends_ms: NDArray[np.int64], watermark_ms: int) -> NDArray[np.bool_]:
-    """Return which windows are closed at a watermark, by their ends: their rows are late."""
-    return ends_ms <= watermark_ms
-
-
 def with_silence(ms: int, task: TaskCommand, topics: Collection[str]) -> int:
     """Return a watermark advanced by the clock if none of ``topics`` had input. ``NO_TIME`` stays.
 
@@ -177,28 +109,3 @@ def newest_times(times: NDArray[np.int64], sources: NDArray[np.int32] | None) ->
     if sources is None or not len(times):
         return {0: int(times.max())} if len(times) else {}
     return {int(source): int(times[sources == source].max()) for source in np.flatnonzero(np.bincount(sources))}
-
-
-def stored_keys(windows: pa.Array, encoded: pa.Array) -> pa.Array:
-    """Return the store's keys: the end of the window, then the encoded grouping columns."""
-    return side_by_side(end_fronts(windows), encoded)
-
-
-def end_fronts(windows: pa.Array) -> pa.Array:
-    """Return the prefix of the store's keys of windows: their ends."""
-    return big_endian(window_ends(windows))
-
-
-def message_keys(stored: pa.Array) -> pa.Array:
-    """Return the encoded grouping columns of the store's keys."""
-    return drop_first(stored, END_BYTES)
-
-
-def warn_of_late(store: str, count: int, how: str, remedy: str = "a longer delay in withWatermark()") -> None:
-    """Log that late rows were dropped, at most once a minute a store: the results do not show it."""
-    now = time.monotonic()
-    if count and now >= _warned.get(store, 0.0) + _WARN_SECONDS:
-        _warned[store] = now
-        log.warning(
-            "store %r dropped %d rows of a micro-batch that arrived %s; %s keeps them", store, count, how, remedy
-        )

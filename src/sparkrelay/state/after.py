@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.errors import StoreCorruptedException
 from sparkrelay.state import journal
 from sparkrelay.state.lmdb import rows, scan
-from sparkrelay.state.watermarks import over
+from sparkrelay.state.window_keys import over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

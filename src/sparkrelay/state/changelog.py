@@ -18,7 +18,7 @@ from sparkrelay.errors import SerializationException, StoreCorruptedException
 from sparkrelay.records.arrow_buffers import flatten
 from sparkrelay.state.byte_arrays import drop_first
 from sparkrelay.state.packing import Packer, Unpacker
-from sparkrelay.state.watermarks import MOST_SOURCES, NO_TIME
+from sparkrelay.state.window_keys import MOST_SOURCES, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

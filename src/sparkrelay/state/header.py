@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.state.lmdb.running_sum import RunningSum
 from sparkrelay.state.packing import Packer, Unpacker
-from sparkrelay.state.watermarks import MOST_SOURCES, NO_TIME
+from sparkrelay.state.window_keys import MOST_SOURCES, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

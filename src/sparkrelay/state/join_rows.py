@@ -4,7 +4,7 @@ A row's key::
 
     end of bucket, 8 bytes | side, 1 | key (``key_parts``) | event time, 8 | batch, 8 | index, 4
 
-Rows that are over come first, as in every store whose rows end (``state.watermarks``), and the rows of one side, key
+Rows that are over come first, as in every store whose rows end (``state.window_keys``), and the rows of one side, key
 and bucket are adjacent, by time: a probe is one range per bucket. A bucket spans the join's reach, so two or three are
 probed. A row that an outer join emits alone if it finds no partner has a *note*, whose key has the same columns after
 the row's own end. When that is over, the row, which is still there, is emitted; if a partner is found before, the note

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state import cleanliness, journal
+from sparkrelay.state import journal
+from sparkrelay.state.damage import cleanliness
 from sparkrelay.state.header import TaskHeader
 from sparkrelay.state.header_record import HeaderRecord
 from sparkrelay.state.lmdb import rows
@@ -25,7 +26,7 @@ from sparkrelay.state.lmdb.long_keys import PREFIX_BYTES, spell
 from sparkrelay.state.lmdb.ranges import TableView
 from sparkrelay.state.lmdb.store_file import JOURNAL, META, STORE_PREFIX
 from sparkrelay.state.space import DATA_FILE
-from sparkrelay.state.watermarks import LATEST
+from sparkrelay.state.window_keys import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

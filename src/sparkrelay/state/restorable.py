@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException
-from sparkrelay.state import checks
+from sparkrelay.state import preconditions
 from sparkrelay.state.lmdb import rows
 from sparkrelay.state.lmdb.running_sum import RunningSum
 from sparkrelay.state.lmdb.store_file import StoreFile, without
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.window_keys import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -114,7 +114,7 @@ class RestorableStore(StoreFile):
         """
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            noted = checks.claimed_topics(self.path, header, application, topics or {}, width)
+            noted = preconditions.claimed_topics(self.path, header, application, topics or {}, width)
             return header._replace(application=application, topics={**header.topics, **noted}), None
 
         self._change(change)

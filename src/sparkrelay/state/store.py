@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sparkrelay.state import checks, journal
+from sparkrelay.state import journal, preconditions
 from sparkrelay.state.after import StoreAfter
 from sparkrelay.state.batch import Applied, BatchStamp, LookedUp
 from sparkrelay.state.header import JournalEntry, TaskHeader
@@ -22,7 +22,7 @@ from sparkrelay.state.lmdb.ranges import TableView
 from sparkrelay.state.lmdb.running_sum import RunningSum
 from sparkrelay.state.restorable import RestorableStore
 from sparkrelay.state.view import Changes, StoreView
-from sparkrelay.state.watermarks import ENDLESS, NO_TIME, end_of, expired_with, over
+from sparkrelay.state.window_keys import ENDLESS, NO_TIME, end_of, expired_with, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -168,7 +168,7 @@ class TaskStore(RestorableStore):
             return self._put_part(transaction, share.begun(header), share)
 
         def resume(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, _Share]:
-            checks.require_applied(self.path, header, batch.task_epoch, share.entry)
+            preconditions.require_applied(self.path, header, batch.task_epoch, share.entry)
             return self._put_part(transaction, header, share)
 
         share = self._change(begin)
@@ -206,9 +206,9 @@ class TaskStore(RestorableStore):
     def _fitting(self, transaction: Any, header: TaskHeader, leg: str, store: str, batch: BatchStamp) -> TaskHeader:
         """Require that a leg's share of a batch fits; return the header at its turn."""
         header = self._begin(transaction, header, leg, batch)
-        checks.require_contents(header, store, batch.contents)
+        preconditions.require_contents(header, store, batch.contents)
         header = header.reading(batch.topics)
-        checks.require_positions(self.path, header, leg, batch)
+        preconditions.require_positions(self.path, header, leg, batch)
         self._require_rows(transaction, header, store)
         return header
 
@@ -256,7 +256,7 @@ class TaskStore(RestorableStore):
         """Return the store after a leg's share of a batch, the result of :meth:`change_batch`."""
 
         def check(transaction: Any) -> None:
-            checks.require_applied(self.path, self._load(transaction), task_epoch, applied.entry)
+            preconditions.require_applied(self.path, self._load(transaction), task_epoch, applied.entry)
 
         table = self._table(applied.entry.store)
         return StoreAfter(self._environment, table, self._journal, applied, check)
@@ -268,7 +268,7 @@ class TaskStore(RestorableStore):
             StoreOutOfStepException: the store was taken over under another task epoch, or is beyond the batch.
         """
         header = self.header
-        checks.require_this_batch(self.path, header, batch)
+        preconditions.require_this_batch(self.path, header, batch)
         return header
 
     def journal_of(self, leg: str, *, number: int, tries: int) -> JournalEntry | None:
@@ -303,8 +303,8 @@ class TaskStore(RestorableStore):
 
         def read(transaction: Any) -> LookedUp:
             header = self._load(transaction)
-            checks.require_task_epoch(self.path, header, task_epoch)
-            checks.require_contents(header, store, contents)
+            preconditions.require_task_epoch(self.path, header, task_epoch)
+            preconditions.require_contents(header, store, contents)
             self._require_rows(transaction, header, store)
             values = find(StoreView(transaction, table, header, store))
             for entry in header.journals:
@@ -316,9 +316,9 @@ class TaskStore(RestorableStore):
 
     def _begin(self, transaction: Any, header: TaskHeader, leg: str, batch: BatchStamp) -> TaskHeader:
         """Require that a batch fits; drop committed journals, and undo an earlier attempt at the batch."""
-        checks.require_this_batch(self.path, header, batch)
+        preconditions.require_this_batch(self.path, header, batch)
         header = self._drop_journals(transaction, header, batch.committed, batch.changelog_next)
-        checks.require_next_batch(self.path, header, leg, batch)
+        preconditions.require_next_batch(self.path, header, leg, batch)
         if header.journals and header.journals[0].tries < batch.tries:
             header = self._take_back(transaction, header)
         return header

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from sparkrelay.state.byte_arrays import big_endian, buffers, drop_first, read_big_endian, side_by_side
 from sparkrelay.state.key_parts import plain_key
 from sparkrelay.state.lmdb.rows import way_back
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.window_keys import NO_TIME
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,7 +13,7 @@ from sparkrelay.state.byte_arrays import equal
 from sparkrelay.state.lmdb import rows
 from sparkrelay.state.lmdb.ranges import TableView
 from sparkrelay.state.lmdb.rows import SortedKeys
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.window_keys import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

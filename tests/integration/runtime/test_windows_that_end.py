@@ -8,7 +8,7 @@ from tests.waiting import LONG, remove_folder
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.runtime.thread import stream_thread
 from sparkrelay.state import TaskStore
-from sparkrelay.state.watermarks import end_of, over
+from sparkrelay.state.window_keys import end_of, over
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -16,7 +16,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
 from sparkrelay.runtime.worker import connections
 from sparkrelay.state.changelog import Marker
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.window_keys import NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
 
 HIDDEN = {

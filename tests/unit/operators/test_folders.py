@@ -9,7 +9,7 @@ import sparkrelay.operators
 
 HOME = Path(sparkrelay.operators.__file__).parent
 #: What operators share, and the one module that knows all layouts.
-SHARED = {"emitting", "table", "descriptions", "row_numbers", "stored_rows", "watermarks"}
+SHARED = {"emitting", "table", "descriptions", "lateness", "row_numbers", "stored_rows", "watermarks"}
 #: An operator that extends or contains another one.
 EXTENDS = {
     "history": {"latest"},

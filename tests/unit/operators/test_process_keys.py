@@ -15,7 +15,7 @@ from sparkrelay.operators.process.keys import (
     variable_key,
     variable_of,
 )
-from sparkrelay.state.watermarks import ENDLESS, end_bytes, over
+from sparkrelay.state.window_keys import ENDLESS, end_bytes, over
 
 
 def test_what_is_due_comes_before_what_never_ends():

@@ -15,13 +15,15 @@ from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.table import run as state
 from sparkrelay.operators.table.reading import StoreReading
 from sparkrelay.operators.table.search import rows_of
-from sparkrelay.operators.watermarks import WindowWatermark, stored_keys
+from sparkrelay.operators.watermarks import WindowWatermark
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.event_times import window_ends
 from sparkrelay.state import TaskStore
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.reader import UNCOMMITTED, StoreReader
+from sparkrelay.state.window_keys import window_keys
 
 ROW = pa.schema([field for field in SCHEMA if not pa.types.is_null(field.type)])
 TABLE = table_step([("key", pa.int64())], [], [*ROW], NEWEST_ROWS)
@@ -125,7 +127,7 @@ def test_windows_that_have_expired_do_not_show_among_others():
     states = codec.states(
         codec.partial(pa.table({"of": [0, 1, 1, 2, 2, 2], hidden_columns.TIMESTAMP: range(6)}), ["of"])
     )
-    stored = stored_keys(keys.column("window"), key_bytes(keys.columns)).to_pylist()
+    stored = window_keys(window_ends(keys.column("window")), key_bytes(keys.columns)).to_pylist()
 
     held = dict(zip(stored, states.to_pylist(), strict=True))
 

@@ -12,23 +12,18 @@ from tests.doubles.state_steps import state_spec, task_command
 from tests.examples import examples
 
 from sparkrelay.errors import StateStoreException, StoreOutOfStepException
+from sparkrelay.operators.lateness import without_late
 from sparkrelay.operators.table import run as state
-from sparkrelay.operators.watermarks import (
-    Sources,
-    WindowWatermark,
-    message_keys,
-    stored_keys,
-    without_late,
-)
+from sparkrelay.operators.watermarks import Sources, WindowWatermark
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker import shares
-from sparkrelay.runtime.worker.event_times import event_times_ms
+from sparkrelay.runtime.worker.event_times import event_times_ms, window_ends
 from sparkrelay.runtime.worker.state_reports import state_report
 from sparkrelay.state import Watermark
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.header import JournalEntry
-from sparkrelay.state.watermarks import NO_TIME, end_bytes, end_of, over
+from sparkrelay.state.window_keys import NO_TIME, end_bytes, end_of, message_keys, over, window_keys
 
 SIZE = 10
 AHEAD = 3_600_000
@@ -404,9 +399,9 @@ def test_rows_without_an_event_time_do_not_move_the_clock():
     assert (kept.num_rows, after) == (2, {0: Watermark(5), 1: Watermark(7)})
 
 
-def test_stored_keys_sort_by_the_end_of_their_window():
+def test_window_keys_sort_by_the_end_of_their_window():
     encoded = pa.array([b"z", b"", b"long" * 200], pa.binary())
-    keys = stored_keys(windows([100, 20, 3]), encoded)
+    keys = window_keys(window_ends(windows([100, 20, 3])), encoded)
     assert sorted(keys.to_pylist()) == [keys[2].as_py(), keys[1].as_py(), keys[0].as_py()]
     assert message_keys(keys).equals(encoded)
     assert end_bytes(-5) < end_bytes(0) < end_bytes(1 << 62) < end_bytes(1 << 70)

@@ -14,7 +14,7 @@ from sparkrelay.state.changelog import (
     encode_marker,
     split,
 )
-from sparkrelay.state.watermarks import NO_TIME, expired_with
+from sparkrelay.state.window_keys import NO_TIME, expired_with
 from sparkrelay.types import TopicPartition
 
 AWKWARD = st.sampled_from(

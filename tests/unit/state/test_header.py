@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from sparkrelay.errors import StoreCorruptedException
 from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.lmdb.running_sum import RunningSum
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.window_keys import NO_TIME
 from sparkrelay.types import TopicPartition
 
 INPUT = TopicPartition("input", 0)

@@ -13,7 +13,7 @@ from tests.examples import examples
 from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore, Watermark
 from sparkrelay.state.changelog import encode_changelog, encode_marker, split
 from sparkrelay.state.view import merging
-from sparkrelay.state.watermarks import NO_TIME, end_bytes, end_of, expired_with, over
+from sparkrelay.state.window_keys import NO_TIME, end_bytes, end_of, expired_with, over
 from sparkrelay.types import TopicPartition
 
 INPUT = TopicPartition("input", 0)

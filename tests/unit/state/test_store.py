@@ -22,7 +22,7 @@ from sparkrelay.state.home.removal import wipe
 from sparkrelay.state.lmdb import environment
 from sparkrelay.state.reader import StoreReader
 from sparkrelay.state.view import merging
-from sparkrelay.state.watermarks import end_bytes
+from sparkrelay.state.window_keys import end_bytes
 from sparkrelay.types import TopicPartition
 
 INPUT = TopicPartition("input", 0)

@@ -22,7 +22,7 @@ from sparkrelay.operators.table.layout import TableLayout
 from sparkrelay.records.type_names import type_json
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
 from sparkrelay.state.byte_arrays import drop_first
-from sparkrelay.state.watermarks import END_BYTES
+from sparkrelay.state.window_keys import END_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Keys of a store that remembers the keys of a stream, each until some time.
 
-A stored key begins with the end of its *bucket*, as in every store whose rows expire (``state.watermarks``); its value
+A stored key begins with the end of its *bucket*, as in every store whose rows expire (``state.window_keys``); its value
 is the exact time of its expiry. A lookup reads one point for each open bucket. Buckets that end later are wider: most
 keys expire within a few delays of the watermark, in two or three narrow buckets; a few wide ones take keys with times
 far ahead, from a wrong clock or while another topic held the watermark back. A key that outlasts its expiry in its

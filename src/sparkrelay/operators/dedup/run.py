@@ -19,13 +19,14 @@ import pyarrow.compute as pc
 
 from sparkrelay.operators.dedup.keys import keys_until, remembered, wide_ends
 from sparkrelay.operators.dedup.step import Deduplication
-from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
+from sparkrelay.operators.emitting.run import EmittingRunner, event_times, watermark_with
+from sparkrelay.operators.lateness import too_late
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.worker.context import laid_out, whole
 from sparkrelay.state.byte_arrays import big_endian
 from sparkrelay.state.lmdb.rows import SortedKeys
 from sparkrelay.state.view import Changes
-from sparkrelay.state.watermarks import NEVER, NO_TIME
+from sparkrelay.state.window_keys import NEVER, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Delayed rows in workers: each is buffered until the watermark has passed its event time plus a grace (KIP-923).
 
-The buffer is a store whose rows expire (``state.watermarks``)::
+The buffer is a store whose rows expire (``state.window_keys``)::
 
     event time, 8 | batch, 8 | index, 4   ->   the row
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.operators.watermarks import Sources, newest_times, warn_of_late, with_silence
+from sparkrelay.operators.lateness import warn_of_late
+from sparkrelay.operators.watermarks import Sources, newest_times, with_silence
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.specs import StoreSpec
 from sparkrelay.runtime.worker import connections
@@ -18,7 +19,7 @@ from sparkrelay.runtime.worker.context import clock_ms, leg_tasks, whole
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.task_steps import batch_stamp, store_after, task_failure, task_store
 from sparkrelay.state import Watermark
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.window_keys import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
-
-#: Earlier than any event time: Spark's timestamps begin with the year 1.
-_EARLIEST_MS: Final = -(1 << 52)
 
 
 class TaskStep(Protocol):
@@ -120,11 +118,6 @@ def event_times(rows: pa.Table) -> tuple[Numbers, Flags]:
     """Return the event times of rows, in µs since 1970, and which rows have one."""
     micros = whole(rows.column(hidden_columns.EVENT_MICROS))
     return pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), micros.is_valid().to_numpy(zero_copy_only=False)
-
-
-def too_late(times_us: Numbers, watermark_ms: int) -> Flags:
-    """Return which event times are before the watermark."""
-    return times_us < max(watermark_ms, _EARLIEST_MS) * 1000
 
 
 def watermark_with(spec: EmittingRunner, view: StoreView, task: TaskCommand, rows: pa.Table, late: int) -> Watermark:

@@ -12,8 +12,8 @@
 2. *Answers* (``run``). For each left row that the micro-batch wrote, and each that a changed right row concerns
    (``keys_beginning``), one answer goes back: the joined row, ``NO_ROW``, or ``OLD`` (the row no longer points here).
    Unchanged rows are answered too: an earlier answer may have come too early to count.
-3. *Back* (``outdated_answers``). An answer with or without a row counts if its left columns equal the present left row byte by
-   byte; ``OLD`` counts if there is no left row. Any other is of an older row, and another answer will follow.
+3. *Back* (``outdated_answers``). An answer with or without a row counts if its left columns equal the present left row
+   byte by byte; ``OLD`` counts if there is no left row. Any other is of an older row, and another answer will follow.
 
 Why that is enough: each change of a left row is answered by the task that its foreign key names, after it is visible
 there. So the last one is answered with the right row of that time, and each later change of that right row by the

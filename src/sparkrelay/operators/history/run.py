@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.operators.lateness import warn_of_late
 from sparkrelay.operators.table.changed_rows import Groups, changed_rows
 from sparkrelay.operators.table.changes import NEWEST
 from sparkrelay.operators.table.run import TableRunner, Taskwise
-from sparkrelay.operators.watermarks import warn_of_late
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
@@ -29,7 +29,7 @@ from sparkrelay.state import versions
 from sparkrelay.state.key_parts import key_parts
 from sparkrelay.state.lmdb.rows import latest
 from sparkrelay.state.view import Changes
-from sparkrelay.state.watermarks import LATEST, NO_TIME
+from sparkrelay.state.window_keys import LATEST, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

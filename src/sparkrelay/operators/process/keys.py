@@ -5,7 +5,7 @@
     variable  NEVER, group, name, 00, rest    -> time of expiry, columns
     timers    NEVER, group, 00, due           -> nothing
 
-Every key begins with an end, as in every store whose rows expire (``state.watermarks``). A timer ends when it is due,
+Every key begins with an end, as in every store whose rows expire (``state.window_keys``). A timer ends when it is due,
 so due timers come first; variables never end. ``rest`` is the key of a map's entry, or the place of a list's element;
 it is empty for a value and for a list's span. Groups and map keys are prefixed by their length, so that none is a
 prefix of another, and long ones are replaced by digests (``state.key_parts``): all keys are short and can be scanned.
@@ -18,7 +18,7 @@ import struct
 from typing import Final
 
 from sparkrelay.state.key_parts import KeyPart
-from sparkrelay.state.watermarks import END_BYTES, NEVER, end_bytes, end_of
+from sparkrelay.state.window_keys import END_BYTES, NEVER, end_bytes, end_of
 
 #: Longest name of a variable, in bytes.
 LONGEST_NAME: Final = 100

@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
+from sparkrelay.operators.emitting.run import EmittingRunner, event_times, watermark_with
+from sparkrelay.operators.lateness import too_late
 from sparkrelay.operators.process.handle import Handle
 from sparkrelay.operators.process.rows import Verifier, rows_of, table_of
 from sparkrelay.operators.process.step import Transformation

@@ -24,7 +24,7 @@ from sparkrelay.operators.process.keys import (
     variable_key,
     variable_of,
 )
-from sparkrelay.state.watermarks import NEVER, over
+from sparkrelay.state.window_keys import NEVER, over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

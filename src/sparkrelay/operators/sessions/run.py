@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 from sparkrelay.operators.row_numbers import by_number, places
 from sparkrelay.operators.table.changed_rows import Groups, changed_rows
 from sparkrelay.operators.table.run import TableRunner, Taskwise
-from sparkrelay.operators.watermarks import message_keys, stored_keys
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
+from sparkrelay.runtime.worker.event_times import window_ends
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.byte_arrays import equal, side_by_side
 from sparkrelay.state.lmdb.rows import SortedKeys
 from sparkrelay.state.view import Changes
-from sparkrelay.state.watermarks import ENDLESS, over
+from sparkrelay.state.window_keys import ENDLESS, message_keys, over, window_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -178,7 +178,7 @@ class TaskSessions:
         columns[self._window] = pa.StructArray.from_arrays(times, fields=list(kind))
         keys = [columns[name] for name in self._keys_schema.names]
         encoded = key_bytes(keys).cast(pa.binary())
-        return keys, encoded, stored_keys(columns[self._window], encoded)
+        return keys, encoded, window_keys(window_ends(columns[self._window]), encoded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.operators.emitting.run import EmittingRunner, event_times, too_late, watermark_with
+from sparkrelay.operators.emitting.run import EmittingRunner, event_times, watermark_with
+from sparkrelay.operators.lateness import too_late
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.stream_join.step import LEFT_ONLY, StreamJoin
 from sparkrelay.records.keys import key_bytes, key_columns

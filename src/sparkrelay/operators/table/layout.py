@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from sparkrelay.operators.watermarks import end_fronts, message_keys, stored_keys
 from sparkrelay.records.keys import key_columns
 from sparkrelay.records.type_names import fields_json
 from sparkrelay.runtime.worker.context import laid_out
-from sparkrelay.state.watermarks import ENDLESS, over
+from sparkrelay.runtime.worker.event_times import window_ends
+from sparkrelay.state.byte_arrays import big_endian
+from sparkrelay.state.window_keys import ENDLESS, message_keys, over, window_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from sparkrelay.state.reader import StoreSnapshot
 
@@ -124,11 +128,14 @@ class TableLayout:
 
     def ends(self, keys: Sequence[pa.Array]) -> pa.Array | None:
         """Return the encoded ends of windows, by grouping columns; None without windows."""
-        return None if self.window is None else end_fronts(keys[self.keys.get_field_index(self.window)])
+        return None if self.window is None else big_endian(self._ends_ms(keys))
 
     def stored(self, keys: Sequence[pa.Array], encoded: pa.Array) -> pa.Array:
         """Return the store's keys of rows, by grouping columns and message keys."""
-        return encoded if self.window is None else stored_keys(keys[self.keys.get_field_index(self.window)], encoded)
+        return encoded if self.window is None else window_keys(self._ends_ms(keys), encoded)
+
+    def _ends_ms(self, keys: Sequence[pa.Array]) -> NDArray[np.int64]:
+        return window_ends(keys[self.keys.get_field_index(self.window)])
 
     def span(self, expired_ms: int) -> tuple[bytes, bytes | None]:
         """Return the range of the store's keys that has its rows.

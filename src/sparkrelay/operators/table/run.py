@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SparkRelayError, StateStoreException
-from sparkrelay.operators.watermarks import Sources, WindowWatermark, warn_of_late, with_silence, without_late
+from sparkrelay.operators.lateness import warn_of_late, without_late
+from sparkrelay.operators.watermarks import Sources, WindowWatermark, with_silence
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import LegReport

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.records.keys import is_plain_key, key_bytes, key_columns
 from sparkrelay.state.lmdb.rows import as_binary
-from sparkrelay.state.watermarks import NO_TIME, end_bytes
+from sparkrelay.state.window_keys import NO_TIME, end_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

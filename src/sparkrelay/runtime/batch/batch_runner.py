@@ -110,7 +110,7 @@ class BatchRunner:
         self._functions = functions
         # A name that no earlier process used.
         self._skipped_records = None if skipped_records is None else skipped_records / uuid.uuid4().hex[:12]
-        self._failing = failing or FailingRecords()
+        self.failing = failing or FailingRecords()
         self._application_id = application_id
         self._checks = checks or CommitChecks(application_id)
         self._passes_over_lost = passes_over_lost
@@ -243,7 +243,7 @@ class BatchRunner:
             residency.close()
         waves = plans.waves(batch.subtopologies, set().union(*batch.inputs.values()))
         legs = {leg for wave in waves for leg in wave.legs}
-        if self._failing.searching:
+        if self.failing.searching:
             # The resident job does not report exceptions.
             residency = None
         job = None if residency is None else residency.job_for(plans, legs, sum(batch.records.values()))
@@ -298,7 +298,7 @@ class BatchRunner:
                 continue
             task.batch_committed([report.state for report in reports[task.id] if report.state is not None])
             batch.outcome.committed.append(task.id)
-        self._failing.passed([batch.work[id_][0] for id_ in batch.outcome.committed], batch.records)
+        self.failing.passed([batch.work[id_][0] for id_ in batch.outcome.committed], batch.records)
         batch.outcome.seconds["commit"] = time.perf_counter() - started
 
     def _not_committed(self, task: Task, answer: Exception, outcome: BatchOutcome) -> None:
@@ -376,7 +376,7 @@ class BatchRunner:
         outcome = batch.outcome
         blamed = {id_ for id_, error in failure.of_tasks.items() if error is fatal} or set(batch.work)
         tasks = [task for task in batch.tasks if task.id in blamed and task.id not in outcome.reinitialize]
-        if not self._failing.failed(fatal, tasks, resident=outcome.resident):
+        if not self.failing.failed(fatal, tasks, resident=outcome.resident):
             raise fatal
         rest = (id_ for id_ in batch.work if id_ not in outcome.reinitialize and id_ not in outcome.again)
         outcome.again |= dict.fromkeys(rest, fatal)
@@ -385,7 +385,7 @@ class BatchRunner:
         """Count a task's failure; return whether a retry cannot fix it, or has not."""
         return (
             isinstance(reason, StoreFullException)
-            or self._failing.expects(reason)
+            or self.failing.expects(reason)
             or task.failed() > self._retries
             or not _worth_another_try(reason)
         )

@@ -24,7 +24,6 @@ from sparkrelay.errors import (
     WakeupException,
 )
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
-from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.batch.looks import Looks
 from sparkrelay.runtime.batch.upstream import Upstream
 from sparkrelay.runtime.tasks.deleted_records import deleted_records
@@ -78,14 +77,13 @@ class BatchThread:
         topics: Topics,
         progress: ThreadProgress,
         prewarm: bool = True,
-        failing: FailingRecords | None = None,
     ) -> None:
-        """Prepare the thread, which owns ``topics`` and may wait on it; ``failing`` is the runner's."""
+        """Prepare the thread, which owns ``topics`` and may wait on it."""
         self._name = name
         self._config = config
         self._in_service = in_service
         self._batches = batches
-        self._failing = failing or FailingRecords()
+        self._failing = batches.failing
         self._plans = plans
         self._topics = topics
         self._progress = progress

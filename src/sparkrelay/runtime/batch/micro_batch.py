@@ -1,4 +1,4 @@
-"""One micro-batch of a stream thread: its tasks, its transactions, and what came of it."""
+"""The state of a micro-batch under way: its tasks, its transactions, and its outcome. ``batch_runner`` runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transactions of a stream thread: one for each subtopology and Spark partition.
+"""The transactions of a stream thread: one for each subtopology and Spark partition. ``batch_runner`` ends them.
 
 All tasks of a Spark partition write a micro-batch in one transaction, so neither its requests nor their cost grow with
 the tasks. Each subtopology has its own: legs of one that run at the same time write to different topics

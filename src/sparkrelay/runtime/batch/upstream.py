@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.runtime.tasks.event_times import Limit, Reached, noted_times, reached_by
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.window_keys import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet

@@ -303,7 +303,9 @@ def _union(plans: Iterable[PreparedLeg]) -> DataFrame:
 
 
 def assign_waves(legs: Iterable[Leg], dead_letters: Collection[str] = ()) -> list[list[Leg]]:
-    """Put each leg into the first wave behind those of its stores in which no leg of its task writes its topics.
+    """Put each leg into the earliest wave behind those that write its stores.
+
+    Legs of a subtopology that write to the same topic are in different waves.
 
     Args:
         legs: in the order in which they are built.

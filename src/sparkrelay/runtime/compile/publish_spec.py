@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType, TimestampType
 
-from sparkrelay.operators.late_rows.run import LateRowsRunner
+from sparkrelay.operators.late_to.run import LateRowsRunner
 from sparkrelay.operators.ranking.beaten_rows import BestRows
 from sparkrelay.operators.ranking.plan import ranking_spec
 from sparkrelay.operators.table.changes import ChangesRunner, FilteredTableRunner

@@ -19,8 +19,8 @@ def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:
     names = dict(analyzed(source).output)
     if depends_on_time(analyzed(plan)) is not None:
         # Once it is optimised, the time is a constant, and what would be read at another hour may be gone.
-        reached = _reached(analyzed(plan))
-        read = set(names) if reached is None else reached
+        deciding = _deciding(analyzed(plan))
+        read = set(names) if deciding is None else deciding
     elif lets_nothing_through(plan):
         # Spark has cut the source off, and with it what would show it: the steps name columns all the same.
         read = set(names)
@@ -31,11 +31,8 @@ def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:
     return frozenset(name for number, name in names.items() if number in read)
 
 
-def _reached(plan: Node) -> set[int] | None:
-    """Return the attributes that the output of a plan, and which rows are in it, are made of by its expressions.
-
-    None where it is not known what makes one of them.
-    """
+def _deciding(plan: Node) -> set[int] | None:
+    """Return the attributes that decide a plan's output, or which rows it has; None if the origin of one is unknown."""
     made = made_by(plan)
     todo = list(plan.output)
     begins: set[int] = set()

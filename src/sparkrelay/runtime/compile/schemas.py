@@ -305,7 +305,7 @@ def aggregate_spec(
 
 
 def _check_compared(function: str, field: StructField, result: StructField, where: str) -> None:
-    """Refuse a column whose order is not that of what is kept of it."""
+    """Refuse a column of ``min`` or ``max`` that Spark orders differently from what the store compares."""
     kind = field.dataType
     if not isinstance(kind, AtomicType):
         raise TopologyException(

@@ -19,7 +19,7 @@ from sparkrelay.runtime.compile.catalyst import as_column, java, named, null_col
 from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.state.watermarks import MOST_SOURCES
+from sparkrelay.state.window_keys import MOST_SOURCES
 from sparkrelay.topology.columns import argument_text, session_gap
 
 if TYPE_CHECKING:

@@ -130,7 +130,6 @@ class ThreadFactory:
             cleaner=self.cleaner,
             stopping=stopping,
         )
-        failing = FailingRecords.of(config)
         transactions = ThreadTransactions(
             TransactionCoordinator(clients.transactions, timeout=config.default_api_timeout_ms / 1000),
             config.application_id,
@@ -155,7 +154,7 @@ class ThreadFactory:
                     else None
                 ),
                 skipped_records=slot.path / SKIPPED_RECORDS / str(number) if config.skips_records else None,
-                failing=failing,
+                failing=FailingRecords.of(config),
                 checks=CommitChecks(
                     config.application_id,
                     new_partitions=NewPartitions(clients.transactions),
@@ -169,7 +168,6 @@ class ThreadFactory:
             topics=batch_topics,
             progress=progress,
             prewarm=context.prewarm,
-            failing=failing,
         )
         return StreamThread(
             number=number,

@@ -13,7 +13,7 @@ from sparkrelay.operators.table.search import key_spans
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.state.lmdb.rows import as_binary
 from sparkrelay.state.reader import UNCOMMITTED
-from sparkrelay.state.watermarks import ENDLESS, over
+from sparkrelay.state.window_keys import ENDLESS, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

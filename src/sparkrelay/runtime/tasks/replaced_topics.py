@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract.commit_notes import noted_changelogs
-from sparkrelay.state.checks import lost_changelog_remedy
+from sparkrelay.state.preconditions import lost_changelog_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

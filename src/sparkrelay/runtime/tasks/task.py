@@ -21,7 +21,7 @@ from sparkrelay.runtime.tasks.restore_work import RestoreWork
 from sparkrelay.runtime.tasks.store_descriptions import StoreDescriptions
 from sparkrelay.runtime.tasks.task_state import FOLLOWING, TRANSITIONS, TaskEvent, TaskState
 from sparkrelay.runtime.tasks.task_times import TaskTimes
-from sparkrelay.state.watermarks import LATEST
+from sparkrelay.state.window_keys import LATEST
 from sparkrelay.state_machine import StateMachine
 
 if TYPE_CHECKING:

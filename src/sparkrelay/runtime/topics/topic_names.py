@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import UnknownTopicException
-from sparkrelay.state.checks import lost_changelog_remedy
+from sparkrelay.state.preconditions import lost_changelog_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

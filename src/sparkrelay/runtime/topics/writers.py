@@ -26,7 +26,8 @@ class Writers:
 
     Attributes:
         tasks: the input partitions of each, sorted. The task's event time is in the commit of the first.
-        above: upstream repartition topic -> all inputs of its writers and of those upstream of them.
+        above: upstream repartition topic -> the input partitions of its writing tasks, and of all tasks upstream of
+            those.
         untimed: those of these topics whose rows carry no event times: the progress of a task that reads one says
             nothing about the age of its unread rows.
     """

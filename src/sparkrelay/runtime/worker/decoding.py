@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +16,7 @@ from sparkrelay.records.formatted import format_to_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.encoding import first_of_another_layout, unpack_rows
 from sparkrelay.runtime.worker.origins import Origins
+from sparkrelay.runtime.worker.skipped_records import without_bad
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import FetchSpec
     from sparkrelay.runtime.worker.skipped_records import SkippedRecords
     from sparkrelay.types import TopicPartition
-
-log = logging.getLogger(__name__)
-
-#: Most undecodable records of a fetch that are logged.
-_MOST_LOGGED = 10
 
 Fetched: TypeAlias = "tuple[TopicPartition, pa.RecordBatch]"
 
@@ -88,7 +83,7 @@ def _rows(
     records, bad = _decoded(spec, [(partition, raw)])
     records = records.without_tombstones(spec)
     if bad:
-        records = records.filter(_without_bad(spec, partition, records.raw, bad, skipped))
+        records = records.filter(without_bad(spec, partition, records.raw, bad, skipped))
     return _project(spec, records)
 
 
@@ -269,29 +264,3 @@ def _kafka_column(field: pa.Field, origins: Origins, raw: pa.RecordBatch) -> pa.
 
 def _zeros(rows: int) -> pa.Array:
     return pa.array(np.zeros(rows, dtype=np.int32))
-
-
-def _without_bad(
-    spec: FetchSpec,
-    partition: TopicPartition,
-    raw: pa.RecordBatch,
-    bad: list[BadRecord],
-    skipped: SkippedRecords | None,
-) -> pa.Array:
-    """Return a mask without the undecodable records, or raise, as configured."""
-    silent = skipped is not None and skipped.another_speaks_for(partition.topic)
-    for record in bad[: 1 if not spec.skip_bad_records else _MOST_LOGGED]:
-        offset = raw.column("offset")[record.index].as_py()
-        message = f"record {partition.topic}-{partition.partition} at offset {offset} does not decode: {record.reason}"
-        if not spec.skip_bad_records:
-            raise SerializationException(
-                f"{message}. Fix the producer, or set deserialization.exception.handler=log-and-continue to skip such "
-                "records; errors.dead.letter.queue.topic.name names a topic that keeps them."
-            )
-        if not silent:
-            log.warning("skipped: %s", message)
-    if skipped is not None and skipped.speaks_for(partition.topic):
-        skipped.undecoded(partition, raw, {record.index: record.reason for record in bad})
-    keep = np.ones(raw.num_rows, dtype=bool)
-    keep[[record.index for record in bad]] = False
-    return pa.array(keep)

@@ -11,6 +11,7 @@ written and counted once. KIP-1034, "Default Deserialization/Processing/Producti
 from __future__ import annotations
 
 import contextlib
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,10 +38,13 @@ from sparkrelay.runtime.worker.rows_file import RowsFile, leg_file
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from sparkrelay.records.bad_record import BadRecord
     from sparkrelay.runtime.contract.commands import LegReport, TaskCommand
-    from sparkrelay.runtime.contract.specs import SkippedSpec, StepSpec
+    from sparkrelay.runtime.contract.specs import FetchSpec, SkippedSpec, StepSpec
     from sparkrelay.runtime.worker.context import Step
     from sparkrelay.types import TopicPartition
+
+log = logging.getLogger(__name__)
 
 _SCHEMA: Final = pa.schema(
     [
@@ -66,6 +70,8 @@ _NAMES: Final = (
     dead_letter_headers.OFFSET,
 )
 _ORIGIN: Final = ("topic", "partition", "offset")
+#: Most undecodable records of a fetch that are logged.
+_MOST_LOGGED: Final = 10
 _UNDECODED: Final = f"{SerializationException.__module__}.{SerializationException.__name__}"
 
 
@@ -145,6 +151,32 @@ class SkippedRecords:
             what = f"the skipped records of task {task.task}"
             self._files[name] = self._open.enter_context(RowsFile(self._home, self._spec.leg, task, _SCHEMA, what))
         return self._files[name]
+
+
+def without_bad(
+    spec: FetchSpec,
+    partition: TopicPartition,
+    raw: pa.RecordBatch,
+    bad: list[BadRecord],
+    skipped: SkippedRecords | None,
+) -> pa.Array:
+    """Return a mask without the undecodable records, or raise, as configured."""
+    silent = skipped is not None and skipped.another_speaks_for(partition.topic)
+    for record in bad[: 1 if not spec.skip_bad_records else _MOST_LOGGED]:
+        offset = raw.column("offset")[record.index].as_py()
+        message = f"record {partition.topic}-{partition.partition} at offset {offset} does not decode: {record.reason}"
+        if not spec.skip_bad_records:
+            raise SerializationException(
+                f"{message}. Fix the producer, or set deserialization.exception.handler=log-and-continue to skip such "
+                "records; errors.dead.letter.queue.topic.name names a topic that keeps them."
+            )
+        if not silent:
+            log.warning("skipped: %s", message)
+    if skipped is not None and skipped.speaks_for(partition.topic):
+        skipped.undecoded(partition, raw, {record.index: record.reason for record in bad})
+    keep = np.ones(raw.num_rows, dtype=bool)
+    keep[[record.index for record in bad]] = False
+    return pa.array(keep)
 
 
 def reporting_skipped(spec: SkippedSpec, step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ from sparkrelay.records.batches.encode import next_sequence
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker.task_steps import task_store
 from sparkrelay.state.space import disk_bytes
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.window_keys import NO_TIME
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import lmdb
 
 from sparkrelay.errors import StateStoreException, StoreCorruptedException, StoreOutOfStepException
-from sparkrelay.state.faults import FaultNotes, require_no_fault
+from sparkrelay.state.damage.faults import FaultNotes, require_no_fault
 from sparkrelay.state.lmdb.table import Table
 from sparkrelay.state.space import DATA_FILE, full_disk, full_map
 

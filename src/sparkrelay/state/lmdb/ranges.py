@@ -16,7 +16,7 @@ from sparkrelay.records.row_checksums import CHECKSUM_BYTES
 from sparkrelay.state.lmdb.long_keys import PREFIX_BYTES
 from sparkrelay.state.lmdb.rows import ascending, opened, take
 from sparkrelay.state.lmdb.running_sum import Change, RunningSum
-from sparkrelay.state.watermarks import LATEST, end_of, over
+from sparkrelay.state.window_keys import LATEST, end_of, over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

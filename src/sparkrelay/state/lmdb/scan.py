@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sparkrelay.state.lmdb import rows
 from sparkrelay.state.lmdb.long_keys import PREFIX_BYTES, SPELT_BYTES, read_spelt, spell
-from sparkrelay.state.watermarks import END_BYTES
+from sparkrelay.state.window_keys import END_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

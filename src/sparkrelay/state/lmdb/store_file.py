@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from sparkrelay import host
 from sparkrelay.errors import StateStoreException
 from sparkrelay.own_files import make_directory
-from sparkrelay.state import checks, cleanliness, journal
+from sparkrelay.state import journal, preconditions
+from sparkrelay.state.damage import cleanliness
 from sparkrelay.state.header_record import HeaderRecord
 from sparkrelay.state.home.file_lock import FileLock
 from sparkrelay.state.lmdb import ranges, rows
 from sparkrelay.state.lmdb.environment import Environment
 from sparkrelay.state.lmdb.running_sum import RunningSum
 from sparkrelay.state.space import DATA_FILE, FULL_DISK, full_disk
-from sparkrelay.state.watermarks import NO_TIME, over
+from sparkrelay.state.window_keys import NO_TIME, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
@@ -125,9 +126,9 @@ class StoreFile:
                         self._hold_clean_lock()
                         until_committed.callback(self._clean_lock.release)
                     cleanliness.mark(self.path, clean=False)
-                checks.require_task_epoch(self.path, header, task_epoch)
+                preconditions.require_task_epoch(self.path, header, task_epoch)
                 if restoring is not None:
-                    checks.require_no_journals(self.path, header, restoring)
+                    preconditions.require_no_journals(self.path, header, restoring)
                 header, result = change(transaction, header)
                 if header.clean or header.boot_id != host.boot_id():
                     header = header._replace(clean=False, boot_id=host.boot_id())

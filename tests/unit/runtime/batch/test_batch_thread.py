@@ -20,6 +20,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.batch import batch_thread
 from sparkrelay.runtime.batch.batch_thread import BatchThread
+from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.batch.micro_batch import BatchOutcome
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.contract.commands import LegReport
@@ -106,6 +107,7 @@ class Batches:
         self.may_prewarm, self.over = threading.Event(), None
         self.may_prewarm.set()
         self.rested, self.closed = 0, threading.Event()
+        self.failing = FailingRecords()
 
     def rest(self):
         self.rested += 1

@@ -11,7 +11,7 @@ from sparkrelay.runtime.batch.upstream import Upstream
 from sparkrelay.runtime.contract.commit_notes import note_text
 from sparkrelay.runtime.tasks.event_times import WrittenTimes
 from sparkrelay.runtime.topics.writers import Writers
-from sparkrelay.state.watermarks import LATEST as ANY_TIME, NO_TIME
+from sparkrelay.state.window_keys import LATEST as ANY_TIME, NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
 
 ROWS, BETWEEN = TopicPartition("rows", 0), TopicPartition("between", 0)

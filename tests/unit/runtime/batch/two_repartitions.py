@@ -21,13 +21,14 @@ from sparkrelay.client.new_records import News
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ProducerFencedException, TimeoutException
 from sparkrelay.runtime.batch.batch_thread import BatchThread
+from sparkrelay.runtime.batch.failing_records import FailingRecords
 from sparkrelay.runtime.batch.micro_batch import BatchOutcome
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.batch.upstream import Upstream
 from sparkrelay.runtime.contract.commands import LegReport, StateReport
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.topics.writers import Writers
-from sparkrelay.state.watermarks import LATEST, NO_TIME
+from sparkrelay.state.window_keys import LATEST, NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["LateRowError", "Model"]
@@ -89,6 +90,7 @@ class Thread:
         self.model = model
         self.in_service = InService()
         self.in_service.rest = lambda seconds: None
+        self.failing = FailingRecords()
         settings = {"application.id": "app", "bootstrap.servers": "h:1", "commit.interval.ms": 0}
         self.batches = BatchThread(
             name=name,

@@ -9,7 +9,7 @@ from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract.commit_notes import note_text
 from sparkrelay.runtime.tasks.batch_notes import BatchIntent, BatchNote, newest_batch, read_batch
 from sparkrelay.runtime.tasks.event_times import noted_times
-from sparkrelay.state.watermarks import LATEST, NO_TIME
+from sparkrelay.state.window_keys import LATEST, NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
 
 TASK, OTHER = TaskId(0, 3), TaskId(1, 3)

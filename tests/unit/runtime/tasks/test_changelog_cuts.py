@@ -9,7 +9,7 @@ from tests.examples import examples
 
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
 from sparkrelay.state import Marker, TaskStore
-from sparkrelay.state.watermarks import end_bytes, end_of, over
+from sparkrelay.state.window_keys import end_bytes, end_of, over
 from sparkrelay.types import TopicPartition
 
 CHANGELOG = TopicPartition("app-counts-changelog", 0)

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.contract.commit_notes import note_text
 from sparkrelay.runtime.tasks.event_times import EventTimeLimits, Limit, Reached, WrittenTimes, noted_times
-from sparkrelay.state.watermarks import LATEST, NO_TIME
+from sparkrelay.state.window_keys import LATEST, NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
 
 ROWS = TopicPartition("rows", 3)

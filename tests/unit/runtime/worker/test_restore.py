@@ -28,7 +28,7 @@ from sparkrelay.runtime.contract.specs import FetchSpec, SourceChangelog, StepSp
 from sparkrelay.runtime.worker import connections, restore
 from sparkrelay.state import TaskStore
 from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
-from sparkrelay.state.watermarks import end_bytes
+from sparkrelay.state.window_keys import end_bytes
 from sparkrelay.types import TaskId, TopicPartition
 
 SECONDS = 0.1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from sparkrelay.operators.watermarks import too_late
+from sparkrelay.operators.lateness import windows_over
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker.context import laid_out
@@ -45,6 +45,6 @@ class LateRowsRunner(StepSpec):
         stamp = BatchStamp(task.task_epoch, task.batch, task.committed, {}, {}, tries=task.tries)
         watermark = task_store(self, task).header_before(stamp).watermark(self.store, stamp.committed)
         for batch in batches:
-            late = batch.filter(pa.array(too_late(window_ends(batch.column(hidden_columns.WINDOW)), watermark)))
+            late = batch.filter(pa.array(windows_over(window_ends(batch.column(hidden_columns.WINDOW)), watermark)))
             if late.num_rows:
                 yield laid_out((late.column(name) for name in self.output.names), self.output)

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.state.byte_arrays import big_endian, drop_first, side_by_side
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
 _END: Final = struct.Struct(">Q")
 END_BYTES: Final = _END.size
@@ -41,3 +48,13 @@ def expired_with(watermark_ms: int, retention_ms: int, before_ms: int) -> int:
     windows.
     """
     return max(before_ms, watermark_ms - retention_ms, NO_TIME)
+
+
+def window_keys(ends_ms: NDArray[np.int64], encoded: pa.Array) -> pa.Array:
+    """Return the store's keys: the end of the window, then the encoded grouping columns, which are the message key."""
+    return side_by_side(big_endian(ends_ms), encoded)
+
+
+def message_keys(stored: pa.Array) -> pa.Array:
+    """Return the encoded grouping columns of the store's keys."""
+    return drop_first(stored, END_BYTES)
