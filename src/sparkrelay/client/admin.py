@@ -205,10 +205,16 @@ class Admin:
         Brokers whose metadata lags the controller's do not list a new topic.
         """
         what = f"waiting for the ids of topics {', '.join(names)}"
-        ids = self._await_metadata(names, lambda: None if wanted(self._known_ids(names)) else "the ids are not known")
+        found: dict[str, str] = {}
+
+        def lacking() -> str | None:
+            nonlocal found
+            found = self._known_ids(names)
+            return None if wanted(found) else "the ids are not known"
+
         with contextlib.suppress(TimeoutException):
-            run_exchange(self._client, what, ids, seconds)
-        return self._known_ids(names)
+            run_exchange(self._client, what, self._await_metadata(names, lacking), seconds)
+        return found
 
     def _known_ids(self, names: Collection[str]) -> dict[str, str]:
         metadata = self._client.metadata

@@ -5,5 +5,5 @@
 - ``run``: the part that workers run. It is pickled together with the user's functions.
 - ``keys`` or ``layout``: the format of its keys and rows in the store.
 
-Operators do not import one another, except where one extends or contains another (``tests/unit/operators/test_folders``).
+Operators do not import one another, unless one extends or contains another (``tests/unit/operators/test_folders``).
 """

@@ -4,8 +4,9 @@ The broker aborts a transaction that is open for longer than ``transaction.timeo
 batch would be aborted forever. So each attempt takes half the records of the last one; if that does not help, the
 instance ends with advice.
 
-The bytes of records are only known once they are fetched (``worker.fetch`` counts them). A batch beyond ``max.batch.bytes`` is aborted as soon as it
-has read that many, and runs again with the records that fit. Later batches take no more, except for an occasional try.
+The bytes of records are only known once they are fetched (``worker.fetch`` counts them). A batch beyond
+``max.batch.bytes`` is aborted as soon as it has read that many, and runs again with the records that fit. Later batches
+take no more, except for an occasional try.
 """
 
 from __future__ import annotations

@@ -27,8 +27,12 @@ log = logging.getLogger(__name__)
 _MB: Final = 1 << 20
 #: Address space of a worker beyond its imports: compiled kernels, threads, a batch, parts of a store or two.
 _WORK_MB: Final = 512
+#: A worker's imports, and a compiled loop, which loads numba.
 _PROBE: Final = """
+import pyarrow as pa
 import sparkrelay.runtime.worker.publish, sparkrelay.runtime.worker.restore
+from sparkrelay.records.keys import key_bytes
+key_bytes([pa.array([1]), pa.array([2])])
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmPeak")))
 """
 _PROBE_SECONDS: Final = 120.0

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from sparkrelay.errors import ConfigException
-from sparkrelay.runtime.spark.unusable_session import needed_megabytes, refuse_unusable
+from sparkrelay.runtime.spark.unusable_session import _PROBE, needed_megabytes, refuse_unusable
 
 K8S = {"spark.master": "k8s://https://one:443"}
 ALLOCATOR = "spark.kubernetes.allocation.pods.allocator"
@@ -117,7 +117,7 @@ def test_workers_without_room_for_our_imports_are_refused():
 def test_what_is_said_to_be_needed_is_enough_for_a_worker_and_what_was_found_too_small_is_not(enough):
     limit = (needed_megabytes() if enough else 512) << 20
     child = subprocess.run(
-        [sys.executable, "-c", "import sparkrelay.runtime.worker.publish, sparkrelay.runtime.worker.restore"],
+        [sys.executable, "-c", _PROBE],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
