@@ -12,7 +12,7 @@ from sparkrelay.client.coordinators import CoordinatorCache, is_moved
 from sparkrelay.client.exchanges import Pause, ask, refresh_metadata, results, run_exchange, run_exchanges
 from sparkrelay.client.group_requests import fetch_codes, fetched_offsets, offset_commit, offset_fetch
 from sparkrelay.client.messages import ListGroupsRequest, ListTransactionsRequest, OffsetDeleteRequest
-from sparkrelay.client.per_topic import each_partition, listed
+from sparkrelay.client.messages.per_topic import each_partition, listed
 from sparkrelay.client.transaction_calls import NOT_A_MEMBER, offsets_by_request
 from sparkrelay.errors import AuthorizationException, BrokerResponseException, RebalanceInProgressException
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import FetchRequest
-from sparkrelay.client.per_topic import grouped
+from sparkrelay.client.messages.per_topic import grouped
 
 if TYPE_CHECKING:
     import uuid

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.messages import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
-from sparkrelay.client.per_topic import each_partition, grouped
+from sparkrelay.client.messages.per_topic import each_partition, grouped
 
 if TYPE_CHECKING:
     import uuid

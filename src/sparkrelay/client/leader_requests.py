@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, is_retriable
 from sparkrelay.client.exchanges import Pause, run_exchange
 from sparkrelay.client.messages import DeleteRecordsRequest, ListOffsetsRequest
-from sparkrelay.client.per_topic import each_partition, listed
+from sparkrelay.client.messages.per_topic import each_partition, listed
 from sparkrelay.errors import KafkaException, TimeoutException, UnknownTopicException
 
 if TYPE_CHECKING:

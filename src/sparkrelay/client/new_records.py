@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.fetch_session import SESSIONS_SINCE, Asked, FetchSession, fetch_request
-from sparkrelay.client.per_topic import each_partition
+from sparkrelay.client.messages.per_topic import each_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

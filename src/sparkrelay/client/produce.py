@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, error_name, fenced_reason
 from sparkrelay.client.joining import Joins
-from sparkrelay.client.produce_request import ProduceBatches
+from sparkrelay.client.messages.produce_request import ProduceBatches
 from sparkrelay.errors import (
     KafkaException,
     ProducerFencedException,

@@ -20,7 +20,7 @@ from sparkrelay.client.messages import (
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
 )
-from sparkrelay.client.per_topic import each_partition, listed
+from sparkrelay.client.messages.per_topic import each_partition, listed
 from sparkrelay.errors import CommitFailedException, ProducerFencedException
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from kio.schema.request_header.v2.header import RequestHeader as KioHeader
 from kio.serial import entity_reader
 
 from sparkrelay.client.messages import FetchResponse
-from sparkrelay.client.produce_request import ProduceBatches, uvarint
+from sparkrelay.client.messages.produce_request import ProduceBatches, uvarint
 
 
 def ours(topics, transactional_id=None, version=12, ids=None):

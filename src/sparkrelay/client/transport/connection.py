@@ -28,7 +28,7 @@ from kafka.net.connection import KafkaConnection
 from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.parser import KafkaProtocol
 
-from sparkrelay.client.fetch_response import FetchResponse
+from sparkrelay.client.messages.fetch_response import FetchResponse
 from sparkrelay.errors import KafkaException
 
 if TYPE_CHECKING:

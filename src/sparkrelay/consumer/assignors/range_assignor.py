@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.client.per_topic import grouped
+from sparkrelay.client.messages.per_topic import grouped
 from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.types import TopicPartition
 

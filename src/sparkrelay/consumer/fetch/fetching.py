@@ -26,7 +26,7 @@ from sparkrelay.client.fetch_session import (
     by_name,
     fetch_request,
 )
-from sparkrelay.client.per_topic import each_partition
+from sparkrelay.client.messages.per_topic import each_partition
 from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent, aligned_wait_ms
 from sparkrelay.records.batches.columns import AbortedTransaction
 

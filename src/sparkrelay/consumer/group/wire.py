@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from sparkrelay.client.per_topic import grouped
+from sparkrelay.client.messages.per_topic import grouped
 from sparkrelay.consumer.base.assignor import MemberAssignment, MemberSubscription
 from sparkrelay.errors import SerializationException
 from sparkrelay.types import TopicPartition

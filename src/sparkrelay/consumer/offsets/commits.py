@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.group_requests import OffsetAndMetadata, fetched_offsets, offset_commit, offset_fetch
-from sparkrelay.client.per_topic import each_partition
+from sparkrelay.client.messages.per_topic import each_partition
 from sparkrelay.consumer.base.requests import NOTHING, PollResult, RequestState, Unsent
 from sparkrelay.consumer.group.coordinator import GROUP_LANE
 from sparkrelay.errors import CommitFailedException, KafkaException, RebalanceInProgressException, UnknownTopicException

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error
 from sparkrelay.client.messages import OffsetForLeaderEpochRequest
-from sparkrelay.client.per_topic import grouped
+from sparkrelay.client.messages.per_topic import grouped
 from sparkrelay.consumer.base.requests import NOTHING, PollResult, RequestState, Unsent
 from sparkrelay.consumer.base.subscription import LeaderView
 from sparkrelay.errors import LogTruncationException, UnknownTopicException

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from sparkrelay import errors
 from sparkrelay.errors import StreamsException
-from sparkrelay.records.arrow_stream import from_stream, to_stream
+from sparkrelay.runtime.contract.arrow_stream import from_stream, to_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -313,7 +313,7 @@ _KNOWN: Final = {
     "sparkrelay.runtime.contract.host_metadata": frozenset({"HostMetadata"}),
     "sparkrelay.runtime.worker.cleaning": frozenset({"CleanCommand"}),
     "sparkrelay.operators.table.reading": frozenset({"StoreRead", "StoreReading"}),
-    "sparkrelay.records.arrow_stream": frozenset({"from_stream"}),
+    "sparkrelay.runtime.contract.arrow_stream": frozenset({"from_stream"}),
     "sparkrelay.runtime.worker.slot_keeper": frozenset({"ClaimCommand", "ClaimedSlot", "ReleaseCommand"}),
     "sparkrelay.runtime.contract.failure_marks": frozenset({"MisplacedTask"}),
     "sparkrelay.runtime.contract.resident": frozenset({"ResidentCommand"}),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.messages import ProduceRequest
+from sparkrelay.client.messages.produce_request import BY_ID_VERSION
 from sparkrelay.client.new_partitions import NewPartitions
-from sparkrelay.client.produce_request import BY_ID_VERSION
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.runtime.batch.batch_functions import KEPT_ROWS, BatchFunctions
 from sparkrelay.runtime.batch.batch_runner import SKIPPED_RECORDS, BatchRunner

@@ -36,8 +36,8 @@ from sparkrelay.errors import (
 )
 from sparkrelay.observe.http_server import HttpServer
 from sparkrelay.protocol import HostInfo
-from sparkrelay.records.arrow_stream import to_stream
 from sparkrelay.records.json.writer import columns_to_json
+from sparkrelay.runtime.contract.arrow_stream import to_stream
 from sparkrelay.runtime.queries.instance_queries import require_windows
 from sparkrelay.runtime.queries.peers import (
     ANSWER_HEADER,

@@ -3,7 +3,6 @@
 Other packages import them from here, so that only this one depends on kafka-python. The classes are untyped: a
 message's fields are Kafka's names in snake_case.
 """
-# ruff: noqa: PLC0414 - these aliases re-export the names
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ from kafka.protocol.producer import (
 )
 
 from sparkrelay.client import definitions
-from sparkrelay.client.fetch_response import FetchResponse as FetchResponse
+from sparkrelay.client.messages.fetch_response import FetchResponse as FetchResponse
 
 
 class OffsetDeleteRequest(ApiMessage):  # type: ignore[misc]
