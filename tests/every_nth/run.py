@@ -10,8 +10,9 @@ import pyarrow as pa
 from tests.every_nth.step import EveryNth
 
 from sparkrelay.operators.emitting.run import EmittingRunner
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.worker.context import laid_out, whole
+from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.state.byte_arrays import big_endian, buffers, read_big_endian
 from sparkrelay.state.view import Changes
 

@@ -102,7 +102,7 @@ def no_columns(rows: int) -> pa.RecordBatch:
 
 
 def offsets_of(lengths: np.ndarray[Any, Any], width: type[np.integer[Any]] = np.int64) -> np.ndarray[Any, Any]:
-    """Return where values of these lengths begin, one behind the other, and where the last one ends."""
+    """Return the offsets of adjacent values with these lengths: each start, and the end of the last."""
     offsets = np.zeros(len(lengths) + 1, width)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

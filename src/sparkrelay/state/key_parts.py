@@ -28,7 +28,7 @@ class KeyPart:
         length_bytes: the size of the length.
         longest: the longest key that is written itself.
         digest: of longer keys.
-        marked: whether a digest has only bytes FF before it, and not the length of its key.
+        marked: True to put bytes FF in front of a digest, False for the length of its key.
     """
 
     length_bytes: int

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from sparkrelay.errors import SerializationException
 from sparkrelay.operators.row_numbers import by_number, numbered
 from sparkrelay.operators.table.changes import NEW, OLD
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import whole
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec, wide_aggregate_of
 from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from sparkrelay.state.byte_arrays import big_endian, buffers, read_big_endian, side_by_side
+from sparkrelay.state.byte_arrays import buffers, read_big_endian
+from sparkrelay.state.window_keys import window_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,11 +31,6 @@ _SHORTEST_MS: Final = 1000
 #: Keys that expire more than this many widths ahead go to a wider bucket.
 _NEAR: Final = 3
 _WIDER: Final = 4
-
-
-def keys_until(ends_ms: Numbers, keys: pa.Array) -> pa.Array:
-    """Return the store's keys for these ends."""
-    return side_by_side(big_endian(ends_ms), keys)
 
 
 def wide_ends(ends_ms: Numbers, now_ms: int, delay_ms: int) -> Numbers:
@@ -63,7 +59,7 @@ def remembered(view: StoreView, keys: pa.Array, buckets: Sequence[int]) -> Flags
     found = np.zeros(len(keys), dtype=np.bool_)
     for end in buckets:
         left = np.flatnonzero(~found)
-        values = view.get(keys_until(np.full(len(left), end), keys.take(pa.array(left))))
+        values = view.get(window_keys(np.full(len(left), end), keys.take(pa.array(left))))
         there = values.is_valid().to_numpy(zero_copy_only=False)
         starts, data = buffers(values.filter(pa.array(there)))
         found[left[there]] = read_big_endian(data, starts[:-1]) > view.watermark

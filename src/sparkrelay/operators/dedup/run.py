@@ -17,16 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.operators.dedup.keys import keys_until, remembered, wide_ends
+from sparkrelay.operators.dedup.keys import remembered, wide_ends
 from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, watermark_with
 from sparkrelay.operators.lateness import too_late
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.worker.context import laid_out, whole
+from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.state.byte_arrays import big_endian
 from sparkrelay.state.lmdb.rows import SortedKeys
 from sparkrelay.state.view import Changes
-from sparkrelay.state.window_keys import NEVER, NO_TIME
+from sparkrelay.state.window_keys import NEVER, NO_TIME, window_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,7 +133,7 @@ class _TaskDeduplication:
     ) -> Changes:
         """Remember keys that are not in the store until ``ends``, or forever."""
         count = len(distinct.keys)
-        stored = distinct.keys if ends is None else keys_until(ends, distinct.keys)
+        stored = distinct.keys if ends is None else window_keys(ends, distinct.keys)
         values = pa.repeat(_NOTHING, count) if ends is None else big_endian(ends)
         ordered = SortedKeys.of(stored)
         new = ordered.as_given(view.get(ordered.keys)).is_null().to_numpy(zero_copy_only=False)
@@ -157,5 +158,5 @@ class _TaskDeduplication:
         now_ms = watermark.ms
         if now_ms == NO_TIME:
             now_ms = min([*buckets[:1], *ends.tolist()], default=0) - delay_ms
-        keys = keys_until(wide_ends(ends, now_ms, delay_ms), new.keys)
+        keys = window_keys(wide_ends(ends, now_ms, delay_ms), new.keys)
         return Changes.of(view, keys, big_endian(ends), watermark)

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 
 from sparkrelay.operators.lateness import warn_of_late
 from sparkrelay.operators.watermarks import Sources, newest_times, with_silence
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.specs import StoreSpec
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.changelogs import write_changelogs
-from sparkrelay.runtime.worker.context import clock_ms, leg_tasks, whole
+from sparkrelay.runtime.worker.context import clock_ms, leg_tasks
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.task_steps import batch_stamp, store_after, task_failure, task_store
 from sparkrelay.state import Watermark

@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 
 from sparkrelay.operators.table.changes import OLD
 from sparkrelay.operators.table.joined_rows import joined_rows
-from sparkrelay.records.arrow_buffers import as_type
+from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

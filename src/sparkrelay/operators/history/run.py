@@ -20,10 +20,10 @@ from sparkrelay.operators.lateness import warn_of_late
 from sparkrelay.operators.table.changed_rows import Groups, changed_rows
 from sparkrelay.operators.table.changes import NEWEST
 from sparkrelay.operators.table.run import TableRunner, Taskwise
-from sparkrelay.records.arrow_buffers import as_type
+from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import clock_ms, whole
+from sparkrelay.runtime.worker.context import clock_ms
 from sparkrelay.runtime.worker.task_steps import look
 from sparkrelay.state import versions
 from sparkrelay.state.key_parts import key_parts

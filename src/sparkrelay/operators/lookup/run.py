@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 
 from sparkrelay.operators.table.changes import VERSIONS
 from sparkrelay.operators.table.newest_rows import NewestRows
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import current_command, laid_out, whole
+from sparkrelay.runtime.worker.context import current_command, laid_out
 from sparkrelay.runtime.worker.task_steps import each_task, look, look_up
 from sparkrelay.state import versions
 from sparkrelay.state.key_parts import key_parts

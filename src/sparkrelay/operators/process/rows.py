@@ -11,9 +11,8 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowC
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DecimalType, MapType, Row, StructField, StructType, _make_type_verifier
 
-from sparkrelay.records.arrow_buffers import as_type
+from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.records.keys import key_bytes, key_columns
-from sparkrelay.runtime.worker.context import whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

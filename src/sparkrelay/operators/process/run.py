@@ -31,9 +31,10 @@ from sparkrelay.operators.process.handle import Handle
 from sparkrelay.operators.process.rows import Verifier, rows_of, table_of
 from sparkrelay.operators.process.step import Transformation
 from sparkrelay.operators.process.variables import Group, VariableSpec, Work, remove_expired
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import clock_ms, laid_out, whole
+from sparkrelay.runtime.worker.context import clock_ms, laid_out
 from sparkrelay.state import Watermark
 from sparkrelay.state.view import Changes
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from sparkrelay.operators.ranking.row_order import RowOrder, RowRanking
 from sparkrelay.operators.row_numbers import numbered_by_key
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.event_times import event_times_ms
 
 if TYPE_CHECKING:

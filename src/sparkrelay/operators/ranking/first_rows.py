@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from sparkrelay.operators.ranking.row_order import RowOrder
 from sparkrelay.operators.row_numbers import numbered, places
 from sparkrelay.operators.stored_rows import StoredColumns
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.operators.row_numbers import places
-from sparkrelay.runtime.worker.context import whole
+from sparkrelay.records.arrow_buffers import whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,10 +25,9 @@ from sparkrelay.operators.row_numbers import places
 from sparkrelay.operators.table.changed_rows import Groups, changed_rows
 from sparkrelay.operators.table.changes import NEW
 from sparkrelay.operators.table.run import TableRunner, Taskwise
-from sparkrelay.records.arrow_buffers import as_type
+from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import whole
 from sparkrelay.state.key_parts import key_parts
 
 if TYPE_CHECKING:

@@ -24,12 +24,11 @@ from sparkrelay.operators.ranking.row_order import RowOrder
 from sparkrelay.operators.row_numbers import numbered_by_key
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.table.run import TableRunner, Taskwise
-from sparkrelay.records.arrow_buffers import as_type
+from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.event_times import window_ends
-from sparkrelay.state.byte_arrays import big_endian, side_by_side
 from sparkrelay.state.key_parts import key_parts
+from sparkrelay.state.window_keys import window_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +90,7 @@ class TaskRankedWindows:
         _, firsts = np.unique(which, return_index=True)
         window = columns[layout.keys.get_field_index(layout.window)].take(pa.array(firsts))
         #: The prefix of each key in the store.
-        self._parts = side_by_side(big_endian(window_ends(window)), key_parts(keys.take(pa.array(firsts))))
+        self._parts = window_keys(window_ends(window), key_parts(keys.take(pa.array(firsts))))
         best = self._order.best(rows, which)
         self._which = which[best]
         self._columns = _stored_columns(layout)

@@ -20,10 +20,9 @@ import pyarrow.compute as pc
 from sparkrelay.operators.row_numbers import by_number, places
 from sparkrelay.operators.table.changed_rows import Groups, changed_rows
 from sparkrelay.operators.table.run import TableRunner, Taskwise
-from sparkrelay.records.arrow_buffers import as_type
+from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.event_times import window_ends
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.byte_arrays import equal, side_by_side

@@ -21,9 +21,10 @@ from sparkrelay.operators.emitting.run import EmittingRunner, event_times, water
 from sparkrelay.operators.lateness import too_late
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.stream_join.step import LEFT_ONLY, StreamJoin
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import laid_out, spans, whole
+from sparkrelay.runtime.worker.context import laid_out, spans
 from sparkrelay.state.join_rows import (
     FIRST_NOTE,
     Buckets,

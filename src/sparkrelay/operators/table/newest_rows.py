@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.operators.stored_rows import StoredColumns
+from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.context import whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

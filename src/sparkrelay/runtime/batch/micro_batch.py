@@ -97,7 +97,7 @@ class MicroBatch:
         return any(identity.joins_by_request for identity in self.lent.values())
 
     def lend(self, spark_partitions: int, transactions: Transactions) -> None:
-        """Spread the tasks over Spark partitions, each of which writes in one transaction a subtopology."""
+        """Spread the tasks over Spark partitions; each writes in one transaction for each subtopology."""
         self.shares = share_out(self.records, spark_partitions)
         keys = {
             id_: TransactionKey(id_.subtopology, number) for number, share in enumerate(self.shares) for id_ in share

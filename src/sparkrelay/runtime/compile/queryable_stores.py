@@ -37,7 +37,7 @@ class QueryableStores:
         )
 
     def is_global(self, name: str) -> bool:
-        """Return whether a store is a global table's, of which each process has a copy."""
+        """Return whether a store belongs to a global table: each process has a copy."""
         return name in self._global
 
     def spec(self, name: str) -> TableRunner:

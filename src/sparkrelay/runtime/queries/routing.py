@@ -88,7 +88,7 @@ class Router:
         """
         asked = query
         if query.kind in {"windows", "rows"} and query.limit is not None:
-            # One row more than allowed shows that there are more.
+            # Ask for one row more than allowed, to see whether any is left out.
             asked = replace(query, limit=query.limit + 1)
         if forwarded or self._queries.is_global(query.store):
             return _merged(query, [self._here(asked)])

@@ -16,16 +16,17 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.contract.arrow_stream import to_stream
 from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed
 from sparkrelay.runtime.spark.refresh_schedule import RefreshSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow as pa
     from pyspark import Broadcast
     from pyspark.sql import DataFrame
 
@@ -146,7 +147,7 @@ class CollectedFrame:
                 "select() and where() only what is needed, leave refresh= out to have Spark join with it, or write it "
                 "to a topic and join with builder.table(topic)"
             )
-        data = _as_stream(table.cast(self._columns).combine_chunks())
+        data = to_stream(table.cast(self._columns).combine_chunks())
         version = hashlib.sha256(data).digest()
         if self._rows is not None and self._rows.version == version:
             return self._rows
@@ -170,14 +171,6 @@ class CollectedFrames:
         with self._lock:
             if step not in self._frames:
                 self._frames[step] = CollectedFrame(str(step.call_site), frame, columns, every, self._clock, collect)
-
-
-def _as_stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
 
 
 def _destroy_unused() -> None:

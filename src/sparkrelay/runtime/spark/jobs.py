@@ -184,7 +184,7 @@ class Jobs:
         text = f"{self._name}: {what}"
         with self.target.under_way(what):
             self.target.mark_jobs()
-            # The command is long, and not for these jobs; Java's null removes a property.
+            # These jobs do not need the command, which is long; null removes a property in Java.
             context.setLocalProperty(COMMAND_PROPERTY, cast("str", None))
             tags = f"sparkrelay,{self._name},{BATCH_POOL}"
             _mark(context, pool=BATCH_POOL, group=self._batch_group, tags=tags, description=text)

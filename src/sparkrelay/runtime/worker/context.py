@@ -151,13 +151,6 @@ def laid_out(columns: Iterable[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
 def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield nothing; as a step it keeps Spark from folding the steps around it."""
     drain(batches)

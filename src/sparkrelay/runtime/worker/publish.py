@@ -174,7 +174,7 @@ def send_rows(
     tasks: Sequence[TaskCommand],
     counts: Sequence[int],
 ) -> list[LegReport]:
-    """Send rows to the sink topic, ordered by task, of which each has ``counts``; return what each task has sent."""
+    """Send rows that are ordered by task, ``counts`` of each, to the sink topic; return what each task has sent."""
     topic = spec.topic
     if topic is None or not rows.num_rows:
         return [LegReport(spec.leg, task.task, task.batch) for task in tasks]
