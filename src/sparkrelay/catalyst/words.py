@@ -1,0 +1,197 @@
+"""Expressions and steps in words: without Catalyst's numbers, so the same in every run of the same pipeline.
+
+They are shown by ``describe()``, and compared: instances must agree on them, and a store finds its state by those of
+its grouping columns. So whatever makes a difference to a value has to be in them, also of functions that nobody thought
+of here: those are written with all their fields.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from sparkrelay.catalyst.tree import Expression
+
+_INFIX: Final = {
+    "Add": "+",
+    "And": "AND",
+    "BitwiseAnd": "&",
+    "BitwiseOr": "|",
+    "BitwiseXor": "^",
+    "Divide": "/",
+    "EqualNullSafe": "<=>",
+    "EqualTo": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "IntegralDivide": "div",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "Multiply": "*",
+    "Or": "OR",
+    "Remainder": "%",
+    "Subtract": "-",
+}
+#: Functions whose class is called otherwise than people know them.
+_KNOWN_AS: Final = {
+    "Average": "avg",
+    "CreateArray": "array",
+    "CreateMap": "map",
+    "CreateNamedStruct": "named_struct",
+    "JsonToStructs": "from_json",
+    "StructsToJson": "to_json",
+    "StringTrim": "trim",
+}
+#: Fields that make no difference to a value, or are said otherwise: numbers, where text stands, error messages.
+_LEFT_OUT: Final = frozenset(
+    {
+        *("evalContext", "evalMode", "evalType", "exprId", "failOnError", "func", "hidden", "metadata"),
+        *("nonInheritableMetadataKeys", "nullable", "qualifier", "resultId", "udfDeterministic", "useStringTypeWhenEmpty"),
+    }
+)
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_PLAIN: Final = re.compile(r"[A-Za-z_]\w*\Z")
+
+
+def words(expression: Expression, names: Mapping[int, str] | None = None) -> str:
+    """Return an expression as text that looks like SQL.
+
+    Args:
+        expression: the expression.
+        names: Catalyst's number of a column -> what it is called; the others are called what Catalyst calls them.
+    """
+    return _Words(names or {}).of(expression)
+
+
+class _Words:
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._names = names
+
+    def of(self, one: Expression) -> str:
+        if (window := time_window([one])) is not None:
+            return window_words(window, self._names)
+        if (symbol := _INFIX.get(one.kind)) is not None:
+            left, right = map(self._inside, one.children)
+            return f"{left} {symbol} {right}"
+        special = _SPECIAL.get(one.kind)
+        return self._function(one) if special is None else special(self, one)
+
+    def _inside(self, one: Expression) -> str:
+        text = self.of(one)
+        return f"({text})" if one.kind in _INFIX or one.kind in {"Not", "IsNull", "IsNotNull", "In"} else text
+
+    def _function(self, one: Expression) -> str:
+        name = _KNOWN_AS.get(one.kind) or _HUMP.sub("_", one.kind).lower()
+        arguments = [*map(self.of, one.children), *_fields(one)]
+        return f"{name}({', '.join(arguments)})"
+
+    def attribute(self, one: Expression) -> str:
+        return self._names.get(one.number) or quoted(one.name)
+
+    def cast(self, one: Expression) -> str:
+        zone = one.fields.get("timeZoneId")
+        what = f"CAST({self.of(one.children[0])} AS {type_words(one.fields['dataType'])})"
+        return f"{what} in {zone}" if zone and _needs_zone(one) else what
+
+    def case(self, one: Expression) -> str:
+        pairs = list(one.children)
+        otherwise = f" ELSE {self.of(pairs.pop())}" if len(pairs) % 2 else ""
+        parts = (f" WHEN {self.of(when)} THEN {self.of(then)}" for when, then in zip(pairs[::2], pairs[1::2], strict=True))
+        return f"CASE{''.join(parts)}{otherwise} END"
+
+    def aggregate(self, one: Expression) -> str:
+        function, *others = one.children
+        text = self.of(function)
+        if one.fields.get("isDistinct"):
+            text = text.replace("(", "(DISTINCT ", 1)
+        return f"{text} FILTER (WHERE {self.of(others[0])})" if others else text
+
+    def udf(self, one: Expression) -> str:
+        return f"{one.name}({', '.join(map(self.of, one.children))})"
+
+
+def _literal(one: Expression) -> str:
+    value, kind = one.fields.get("value"), type_words(one.fields["dataType"])
+    if value is None:
+        return "NULL"
+    if kind in {"int", "boolean"}:
+        return str(value)
+    text = "'" + str(value).replace("'", "''") + "'"
+    return text if kind == "string" else f"{kind} {text}"
+
+
+_SPECIAL: Final[dict[str, Callable[[_Words, Expression], str]]] = {
+    "AggregateExpression": _Words.aggregate,
+    "Alias": lambda words, one: f"{words.of(one.children[0])} AS {quoted(one.name)}",
+    "AttributeReference": _Words.attribute,
+    "CaseWhen": _Words.case,
+    "Cast": _Words.cast,
+    "GetStructField": lambda words, one: f"{words.of(one.children[0])}.{quoted(str(one.fields.get('name')))}",
+    "In": lambda words, one: f"{words._inside(one.children[0])} IN ({', '.join(map(words.of, one.children[1:]))})",
+    "IsNotNull": lambda words, one: f"{words._inside(one.children[0])} IS NOT NULL",
+    "IsNull": lambda words, one: f"{words._inside(one.children[0])} IS NULL",
+    "KnownNullable": lambda words, one: words.of(one.children[0]),
+    "Literal": lambda _, one: _literal(one),
+    "NamedLambdaVariable": lambda _, one: one.name,
+    "Not": lambda words, one: f"NOT {words._inside(one.children[0])}",
+    "PythonUDF": _Words.udf,
+    "ScalarSubquery": lambda _, one: "(SELECT ...)",
+    "UnaryMinus": lambda words, one: f"-{words._inside(one.children[0])}",
+}
+
+
+def _fields(one: Expression) -> Iterator[str]:
+    """Yield the fields of a function that are no arguments, as ``name=value``.
+
+    An argument stands as its number among the arguments; what is not in their order is a field that looks like one.
+    """
+    following = 0
+    for name, value in one.fields.items():
+        places = value if isinstance(value, list) else [value]
+        if places and all(type(place) is int for place in places) and places == [
+            *range(following, following + len(places))
+        ]:
+            following += len(places)
+        elif name not in _LEFT_OUT and value not in (None, [], "") and not _holds_tree(value):
+            yield f"{name}={_field_words(value)}"
+
+
+def _field_words(value: Any) -> str:
+    if isinstance(value, dict) and "object" in value:
+        return str(value["object"]).rpartition(".")[2].rstrip("$")
+    return type_words(value) if isinstance(value, dict | str) else str(value)
+
+
+def _holds_tree(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "class" in value or any(map(_holds_tree, value.values()))
+    return isinstance(value, list) and any(map(_holds_tree, value))
+
+
+def _needs_zone(cast: Expression) -> bool:
+    """Return whether a cast may be between texts or dates and points in time, which depends on the time zone."""
+    zoned = {"timestamp", "date", "string", "timestamp_ntz"}
+    return "timestamp" in str(cast.fields["dataType"]) or not {str(cast.fields["dataType"])}.isdisjoint(zoned)
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as SQL reads it."""
+    return name if _PLAIN.match(name) else "`" + name.replace("`", "``") + "`"
+
+
+def type_words(of: Any) -> str:
+    """Return a type in JSON as Spark's ``simpleString`` has it."""
+    if isinstance(of, str):
+        return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(of, of)
+    kind = of.get("type")
+    if kind == "struct":
+        fields = (f"{field['name']}:{type_words(field['type'])}" for field in of["fields"])
+        return f"struct<{','.join(fields)}>"
+    if kind == "array":
+        return f"array<{type_words(of['elementType'])}>"
+    if kind == "map":
+        return f"map<{type_words(of['keyType'])},{type_words(of['valueType'])}>"
+    return str(of)
