@@ -1,1 +1,4 @@
-"""What we read out of Spark's Catalyst, and what we build of it: the one place that knows its insides."""
+"""What is asked of Spark's insides: analysed plans read as values, and plans made of others.
+
+All knowledge of Catalyst's classes is here, so that another release of Spark is a matter of this package.
+"""

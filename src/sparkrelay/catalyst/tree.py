@@ -7,10 +7,11 @@ attribute's metadata, and the delay of a watermark.
 
 from __future__ import annotations
 
-import functools
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.catalyst.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -108,7 +109,7 @@ class Plan:
         """All its expressions, in the order of Catalyst's ``expressions``."""
         return tuple(one for some in self.by_field.values() for one in some)
 
-    @functools.cached_property
+    @remembered
     def java(self) -> JavaObject:
         """The node itself, in the JVM."""
         assert self.source is not None, "a subquery's plan is not reached from here"
@@ -116,6 +117,16 @@ class Plan:
             parent, place = self.source
             return parent.java.children().apply(place)
         return self.source
+
+    @property
+    def ways(self) -> tuple[tuple[Expression, ...], ...]:
+        """Of an ``Expand``: the rows that it makes of each, as expressions in the order of its columns."""
+        return tuple(tuple(map(_expression, way)) for way in self.fields["projections"])
+
+    @property
+    def generator(self) -> Expression:
+        """Of a ``Generate``: what makes several rows of one."""
+        return self.by_field["generator"][0]
 
     def below(self) -> Iterator[Plan]:
         """Yield the node and all that its rows are made of; not the plans of subqueries."""
@@ -129,7 +140,7 @@ class Plan:
         made = self.fields["joinType"]
         return str(made.get("object") or made["product-class"]).rpartition(".")[2].rstrip("$")
 
-    @functools.cached_property
+    @remembered
     def output(self) -> tuple[Column, ...]:
         """Its columns.
 

@@ -89,10 +89,14 @@ def _value(one: Expression) -> Any:
     if one.kind in {"Cast", "KnownNullable", "PreciseTimestampConversion"}:
         return values[0]
     left, right = values
-    return {
-        "Add": left + right,
-        "LessThan": left < right,
-        # That of Java: its sign is that of the left number, and the time is positive.
-        "Remainder": left % right,
-        "Subtract": left - right,
-    }[one.kind]
+    match one.kind:
+        case "Add":
+            return left + right
+        case "LessThan":
+            return left < right
+        case "Remainder":
+            # That of Java: its sign is that of the left number, and the time is positive.
+            return left % right
+        case "Subtract":
+            return left - right
+    raise KeyError(one.kind)

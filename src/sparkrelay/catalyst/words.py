@@ -7,14 +7,16 @@ of here: those are written with all their fields.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.catalyst.windows import time_window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from sparkrelay.catalyst.tree import Expression
+    from sparkrelay.catalyst.windows import TimeWindow
 
 _INFIX: Final = {
     "Add": "+",
@@ -48,7 +50,7 @@ _KNOWN_AS: Final = {
 #: Fields that make no difference to a value, or are said otherwise: numbers, where text stands, error messages.
 _LEFT_OUT: Final = frozenset(
     {
-        *("evalContext", "evalMode", "evalType", "exprId", "failOnError", "func", "hidden", "metadata"),
+        *("evalContext", "evalMode", "hideSeed", "randomSeed", "evalType", "exprId", "failOnError", "func", "hidden", "metadata"),
         *("nonInheritableMetadataKeys", "nullable", "qualifier", "resultId", "udfDeterministic", "useStringTypeWhenEmpty"),
     }
 )
@@ -56,30 +58,44 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*\Z")
 
 
-def words(expression: Expression, names: Mapping[int, str] | None = None) -> str:
+def words(expression: Expression, names: Mapping[int, str] | None = None, *, inside: bool = False) -> str:
     """Return an expression as text that looks like SQL.
 
     Args:
         expression: the expression.
         names: Catalyst's number of a column -> what it is called; the others are called what Catalyst calls them.
+        inside: True to have it in brackets where it would mean something else beside an operator.
     """
-    return _Words(names or {}).of(expression)
+    found = _Words(names or {})
+    return found.inside(expression) if inside else found.of(expression)
+
+
+def window_words(window: TimeWindow, names: Mapping[int, str] | None = None) -> str:
+    """Return a window in words: of which time, how long, and how far apart windows begin."""
+    time = words(window.time, names)
+    if window.gap is not None:
+        return f"session_window({time}, {words(window.gap, names)})"
+    every = f" every {window.slide}" if window.slide != window.length else ""
+    offset = f" from {window.offset}" if window.offset else ""
+    return f"window({time}, {window.length}{every}{offset})"
 
 
 class _Words:
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names
+        #: Spark numbers the names of lambdas' variables as it goes.
+        self._variables: dict[int, str] = {}
 
     def of(self, one: Expression) -> str:
         if (window := time_window([one])) is not None:
             return window_words(window, self._names)
         if (symbol := _INFIX.get(one.kind)) is not None:
-            left, right = map(self._inside, one.children)
+            left, right = map(self.inside, one.children)
             return f"{left} {symbol} {right}"
         special = _SPECIAL.get(one.kind)
         return self._function(one) if special is None else special(self, one)
 
-    def _inside(self, one: Expression) -> str:
+    def inside(self, one: Expression) -> str:
         text = self.of(one)
         return f"({text})" if one.kind in _INFIX or one.kind in {"Not", "IsNull", "IsNotNull", "In"} else text
 
@@ -90,6 +106,14 @@ class _Words:
 
     def attribute(self, one: Expression) -> str:
         return self._names.get(one.number) or quoted(one.name)
+
+    def variable(self, one: Expression) -> str:
+        """Return a variable of a lambda."""
+        return self._variables.setdefault(one.number, f"x{len(self._variables) + 1}")
+
+    def alternatives(self, one: Expression) -> str:
+        """Return a comparison with several values, in one order: that of a Python set is another in each process."""
+        return f"{self.inside(one.children[0])} IN ({', '.join(sorted(map(self.of, one.children[1:])))})"
 
     def cast(self, one: Expression) -> str:
         zone = one.fields.get("timeZoneId")
@@ -108,6 +132,15 @@ class _Words:
         if one.fields.get("isDistinct"):
             text = text.replace("(", "(DISTINCT ", 1)
         return f"{text} FILTER (WHERE {self.of(others[0])})" if others else text
+
+    def field(self, one: Expression) -> str:
+        """Return a field of a struct."""
+        (struct,) = one.children
+        name = one.fields.get("name")
+        of = struct.fields.get("dataType")
+        if name is None and isinstance(of, dict):
+            name = of["fields"][one.fields["ordinal"]]["name"]
+        return f"{self.inside(struct)}.{quoted(str(one.fields['ordinal'] if name is None else name))}"
 
     def udf(self, one: Expression) -> str:
         return f"{one.name}({', '.join(map(self.of, one.children))})"
@@ -129,17 +162,21 @@ _SPECIAL: Final[dict[str, Callable[[_Words, Expression], str]]] = {
     "AttributeReference": _Words.attribute,
     "CaseWhen": _Words.case,
     "Cast": _Words.cast,
-    "GetStructField": lambda words, one: f"{words.of(one.children[0])}.{quoted(str(one.fields.get('name')))}",
-    "In": lambda words, one: f"{words._inside(one.children[0])} IN ({', '.join(map(words.of, one.children[1:]))})",
-    "IsNotNull": lambda words, one: f"{words._inside(one.children[0])} IS NOT NULL",
-    "IsNull": lambda words, one: f"{words._inside(one.children[0])} IS NULL",
+    "GetStructField": _Words.field,
+    "In": _Words.alternatives,
+    "IsNotNull": lambda words, one: f"{words.inside(one.children[0])} IS NOT NULL",
+    "IsNull": lambda words, one: f"{words.inside(one.children[0])} IS NULL",
     "KnownNullable": lambda words, one: words.of(one.children[0]),
     "Literal": lambda _, one: _literal(one),
-    "NamedLambdaVariable": lambda _, one: one.name,
-    "Not": lambda words, one: f"NOT {words._inside(one.children[0])}",
+    "NamedLambdaVariable": _Words.variable,
+    "Not": lambda words, one: f"NOT {words.inside(one.children[0])}",
     "PythonUDF": _Words.udf,
+    "RandStr": lambda words, one: f"randstr({words.of(one.children[0])})",
+    "Rand": lambda _, __: "rand()",
+    "Randn": lambda _, __: "randn()",
     "ScalarSubquery": lambda _, one: "(SELECT ...)",
-    "UnaryMinus": lambda words, one: f"-{words._inside(one.children[0])}",
+    "Uniform": lambda words, one: f"uniform({words.of(one.children[0])}, {words.of(one.children[1])})",
+    "UnaryMinus": lambda words, one: f"-{words.inside(one.children[0])}",
 }
 
 

@@ -18,7 +18,7 @@ from sparkrelay.records.batches.encode import encode
 from sparkrelay.records.formats import Arrow, Json, Raw, RegistryFormat
 from sparkrelay.records.formatted import columns_to_format, declared_schema, format_to_columns
 from sparkrelay.records.partition import murmur2_partitions
-from sparkrelay.runtime.compile.schemas import arrow_schema, format_fields
+from sparkrelay.topology.schemas import arrow_schema, format_fields
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:

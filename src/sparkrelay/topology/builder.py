@@ -8,24 +8,32 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.format import Format
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.topology.calls.stored_tables import keep_newest, key_of
+from sparkrelay.catalyst.frames import attributes
+from sparkrelay.topology.frames import frame_at
 from sparkrelay.topology.global_table import GlobalKTable
-from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name, check_topic
-from sparkrelay.topology.nodes import Record, SourceNode
+from sparkrelay.topology.nodes import SourceNode
 from sparkrelay.topology.public_calls import public_calls
+from sparkrelay.topology.reading.calls import Call
+from sparkrelay.topology.reading.sql import read_sql
+from sparkrelay.topology.reading.tables import keep_newest, key_places
+from sparkrelay.topology.record import Record, begin
 from sparkrelay.topology.refusals import remedy
-from sparkrelay.topology.streams import KStream, KTable
+from sparkrelay.topology.source_columns import source_columns
+from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.subtopologies import build_subtopologies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql import SparkSession
+
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.nodes import AggregationNode
+    from sparkrelay.topology.rows import Rows
+    from sparkrelay.topology.streams import KStream, KTable
     from sparkrelay.topology.topology import Topology
 
-_SUPPORTED: Final = frozenset({"stream", "table", "global_table", "build"})
+_SUPPORTED: Final = frozenset({"stream", "table", "global_table", "sql", "build"})
 
 
 @public_calls
@@ -40,8 +48,9 @@ class StreamsBuilder:
         topology = builder.build()
     """
 
-    def __init__(self) -> None:
-        self._record = Record()
+    def __init__(self, spark: SparkSession | None = None) -> None:
+        """Take the session in which the pipeline is analysed: by default the active one, or a new one."""
+        self._record = Record(spark or _session())
 
     def stream(
         self,
@@ -73,15 +82,26 @@ class StreamsBuilder:
             TopologyException: an argument is missing or of the wrong kind.
         """
         call_site = find_call_site()
+        rows = self._source("stream", topics, key, value, timestamp, name, call_site)
+        self._record.source_view(name, topics, rows)
+        return frame_at(self._record, rows)
+
+    def _source(  # noqa: PLR0917 - as they are written
+        self, method: str, topics: Any, key: Any, value: Any, timestamp: Any, name: Any, call_site: CallSite
+    ) -> Rows:
         node = SourceNode(
-            _topics(topics, call_site),
-            _key_format("stream", key, call_site),
-            _value_format("stream", value, call_site),
-            _timestamp("stream", timestamp, key, value, call_site),
-            check_name(name, call_site),
-            call_site,
+            call_site=call_site,
+            text=f"{method}(...)",
+            topics=_topics(topics, call_site),
+            key=_key_format(method, key, call_site),
+            value=_value_format(method, value, call_site),
+            timestamp=_timestamp(method, timestamp, key, value, call_site),
+            name=check_name(name, call_site),
         )
-        return KStream(self._record, self._record.add(node), Lineage.of_source(key, value))
+        columns = source_columns(node)
+        whole = None if node.key is None or node.key.table_key_refusal is not None else node.key.known_columns("key")[0]
+        spread = Spread.of_source(columns.names, whole, raw=node.key is None and node.value is None)
+        return begin(self._record.add(node, attributes(columns), spread))
 
     def table(
         self,
@@ -120,7 +140,8 @@ class StreamsBuilder:
         """
         call_site = find_call_site()
         kept = self._table("table", topic, key, value, timestamp, name, logged, call_site, history)
-        return KTable(self._record, kept, Lineage.of_repartition(key_of(kept)))
+        self._record.source_view(name, topic, kept)
+        return frame_at(self._record, kept)
 
     def global_table(
         self, topic: str, *, key: Format, value: Format, timestamp: str | None = None, name: str | None = None
@@ -144,6 +165,7 @@ class StreamsBuilder:
         """
         call_site = find_call_site()
         kept = self._table("global_table", topic, key, value, timestamp, name, False, call_site)
+        self._record.source_view(name, topic, kept)
         return GlobalKTable(self._record, kept)
 
     def _table(  # noqa: PLR0917 - as they are written
@@ -157,7 +179,7 @@ class StreamsBuilder:
         logged: Any,
         call_site: CallSite,
         history: Any = None,
-    ) -> AggregationNode:
+    ) -> Rows:
         if not isinstance(topic, str):
             raise TopologyException(
                 f"{call_site}: {method}() takes one topic, not {topic!r}: which of two rows is the newer one would be "
@@ -167,30 +189,43 @@ class StreamsBuilder:
             raise TopologyException(
                 f'{call_site}: {method}() takes both formats, such as key=String("user"), value=Json("name string")'
             )
-        node = SourceNode(
-            _topics(topic, call_site),
-            _key_format(method, key, call_site),
-            _value_format(method, value, call_site),
-            _timestamp(method, timestamp, key, value, call_site),
-            None,
-            call_site,
-        )
-        columns = Lineage.of_source(key, value).key()
-        assert columns is not None, "a key format that is taken here has a column"
-        source, text = self._record.add(node), f'{method}("{topic}")'
+        rows = self._source(method, topic, key, value, timestamp, None, call_site)
         is_global = method == "global_table"
+        places = key_places(rows)
+        assert places is not None, "a key format that is taken here has a column"
         return keep_newest(
             self._record,
-            source,
-            columns,
+            rows,
+            places,
             name,
             logged,
-            text,
+            f'{method}("{topic}")',
             call_site,
             is_global=is_global,
             of_topic=not is_global,
             history=history,
         )
+
+    def sql(self, query: str, *, name: str | None = None, logged: bool = True, **frames: Any) -> Any:
+        """Return what a SQL query says, as a KStream or a KTable: Spark's dialect, with ``WITH`` and pipe syntax.
+
+        In it, streams and tables of this builder are called by their ``name=`` or topic; others, and results of steps,
+        by ``createOrReplaceTempView("name")``, or as ``{name}`` for a keyword of this call.
+
+        Args:
+            query: one query.
+            name: of the store of its grouping, join or other stateful step, if it has one of them.
+            logged: False for a store without changelog, as in ``GroupedStream.agg``.
+            frames: streams, tables and DataFrames that ``{name}`` stands for.
+
+        Raises:
+            TopologyException: Spark does not understand it, or something in it cannot be done with streams and tables.
+        """
+        call_site = find_call_site()
+        if not isinstance(query, str) or not query.strip():
+            raise TopologyException(f"{call_site}: sql() takes the text of a query, not {query!r}")
+        call = Call(call_site, "sql", name=check_name(name, call_site), logged=logged)
+        return frame_at(self._record, read_sql(self._record, call, query, frames))
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
@@ -206,6 +241,15 @@ class StreamsBuilder:
             TopologyException: the result of a step is not used, names clash, or topics form a cycle; names the line.
         """
         return build_subtopologies(self._record)
+
+
+def _session() -> SparkSession:
+    """Return the active session, or a new one."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded where it is used
+
+    from sparkrelay.runtime.spark.session import spark_session  # noqa: PLC0415 - likewise
+
+    return SparkSession.getActiveSession() or spark_session("sparkrelay")
 
 
 def _topics(topics: Any, call_site: CallSite) -> tuple[str, ...]:

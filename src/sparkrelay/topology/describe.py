@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.topology.calls.stateful_steps import TableJoin
-from sparkrelay.topology.structure import Lookup
+from sparkrelay.topology.structure import Lookup, Segment, TableJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from sparkrelay.records.formats import Format
-    from sparkrelay.topology.structure import Leg, Source, Step, Subtopology
+    from sparkrelay.topology.structure import Leg, Part, Source, Subtopology
 
 _NO_STORES: Final = " (stores: [])"
 
@@ -121,13 +120,13 @@ def _short_text(form: Format | None) -> str | None:
 def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
     """Return the paragraphs of a subtopology: each source, and behind it depth first what follows."""
     roots: dict[int, _Part] = {}
-    shared: dict[tuple[int, int], _Part] = {}
+    shared: dict[tuple[int, str], _Part] = {}
     stores: dict[str, _Part] = {}
     joins: dict[int, _Part] = {}
     for leg in legs:
         at = roots.setdefault(id(leg.source), _source_part(leg.source))
-        for step in leg.before:
-            at = _follow(at, step, leg.source.name, shared)
+        for part in leg.before:
+            at = _follow(at, part, leg.source.name, shared)
         if leg.aggregation is not None:
             store = leg.aggregation.store
             part = _Part(store, f"Processor: {store} (stores: [{store}])", [leg.aggregation.text])
@@ -149,8 +148,8 @@ def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
         if leg.late_for is not None:
             store = leg.late_for.store
             at = _append(at, _Part(f"{store}-late", f"Processor: {store}-late (stores: [{store}])", ["late rows"]))
-        for step in leg.after:
-            at = _follow(at, step, leg.source.name, shared)
+        for part in (*leg.of_table, *leg.after):
+            at = _follow(at, part, leg.source.name, shared)
         if leg.sink is not None:
             formats = ", ".join(
                 f"{place}: {_written(form)}"
@@ -183,15 +182,18 @@ def _written(form: Format | str | tuple[str, ...]) -> str | None:
     return ", ".join(form) if isinstance(form, tuple) else _short_text(form)
 
 
-def _follow(at: _Part, step: Step | Lookup, source: str, shared: dict[tuple[int, int], _Part]) -> _Part:
-    """Return the paragraph of ``step`` behind ``at``: the one that is there already, or a new one."""
-    key = (id(at), id(step))
-    if key not in shared:
-        stem = f"{source}-{step.kind}-"
-        name = f"{stem}{1 + sum(part.name.startswith(stem) for part in shared.values())}"
-        stores = step.store if isinstance(step, Lookup) else ""
-        shared[key] = _append(at, _Part(name, f"Processor: {name} (stores: [{stores}])", [step.text]))
-    return shared[key]
+def _follow(at: _Part, part: Part, source: str, shared: dict[tuple[int, str], _Part]) -> _Part:
+    """Return the last paragraph of ``part`` behind ``at``: those that are there already, or new ones."""
+    for text in part.steps if isinstance(part, Segment) else (part.text,):
+        key = (id(at), text)
+        if key not in shared:
+            kind = text.partition(" ")[0].partition("(")[0] if isinstance(part, Segment) else part.kind
+            stem = f"{source}-{kind}-"
+            name = f"{stem}{1 + sum(one.name.startswith(stem) for one in shared.values())}"
+            stores = part.store if isinstance(part, Lookup) else ""
+            shared[key] = _append(at, _Part(name, f"Processor: {name} (stores: [{stores}])", [text]))
+        at = shared[key]
+    return at
 
 
 def _append(at: _Part, part: _Part) -> _Part:

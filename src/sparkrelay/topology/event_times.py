@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.topology.columns import parse_path
-from sparkrelay.topology.lineage import Lineage
-from sparkrelay.topology.structure import Lookup
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.topology.reading.event_times import event_time
+from sparkrelay.topology.structure import Lookup, Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from sparkrelay.topology.structure import Leg, Step
+    from sparkrelay.topology.rows import Rows
+    from sparkrelay.topology.structure import Leg, Part
 
 #: In the place of a column, which has a name: the records' own timestamps.
 TIMESTAMP: Final = ""
-
-_TIME: Final = "event time"
 
 
 def shipped_event_times(legs: Iterable[Leg]) -> dict[str, str]:
@@ -33,10 +32,14 @@ def shipped_event_times(legs: Iterable[Leg]) -> dict[str, str]:
     while True:
         known = {topic: set(columns) for topic, columns in found.items()}
         for leg in readers:
-            if leg.keeps_watermark or (leg.stateful_step is None and leg.sink is not None and leg.sink.topic in known):
-                column = _shipped(leg, known)
+            if leg.keeps_watermark:
+                column = _time_at_source(leg.before)
+            elif leg.stateful_step is None and leg.sink is not None and leg.sink.topic in known:
+                [wanted, *others] = known[leg.sink.topic]
+                column = None if others or wanted is None else _carried(leg.before, wanted)
             elif looking := [step for step in leg.lookups if step.as_of]:
-                column = _looked_by(leg, looking[0])
+                before = leg.before[: leg.before.index(looking[0])]
+                column = TIMESTAMP if looking[0].watermark is None else _time_at_source(before)
             else:
                 continue
             for topic in leg.source.topics:
@@ -47,38 +50,48 @@ def shipped_event_times(legs: Iterable[Leg]) -> dict[str, str]:
     return {topic: column for topic, column in alone.items() if column is not None}
 
 
-def _shipped(leg: Leg, known: Mapping[str, set[str | None]]) -> str | None:
-    """Return the column of event times of a leg's rows if they have come with it, and no step has made another of it.
-
-    Args:
-        leg: it keeps a watermark, or passes rows on to a topic whose readers do.
-        known: the columns in such topics.
-    """
-    if leg.stateful_step is not None:
-        assert leg.stateful_step.watermark is not None
-        path = parse_path(leg.stateful_step.watermark[0])
-    else:
-        assert leg.sink is not None
-        [column, *others] = known[leg.sink.topic]
-        if column == TIMESTAMP and not others:
-            return TIMESTAMP
-        path = None if column is None or others else (column,)
-    return _unchanged(path, leg.before)
-
-
-def _looked_by(leg: Leg, lookup: Lookup) -> str | None:
-    """Return the column, or ``TIMESTAMP``, as of which a leg's rows look into a table with a history."""
-    if lookup.watermark is None:
-        return TIMESTAMP
-    return _unchanged(parse_path(lookup.watermark[0]), leg.before[: leg.before.index(lookup)])
-
-
-def _unchanged(path: tuple[str, ...] | None, steps: Iterable[Step | Lookup]) -> str | None:
-    """Return a column if none of these steps has made another of it."""
-    if path is None or len(path) != 1:
+def _time_at_source(parts: tuple[Part, ...]) -> str | None:
+    """Return the source's column that the last of these rows have as their event time; None if it is computed."""
+    segments = [part for part in parts if isinstance(part, Segment)]
+    if not segments:
         return None
-    lineage = Lineage(frozenset({(path, _TIME)}), ())
-    for step in steps:
-        if not isinstance(step, Lookup):
-            lineage = lineage.after(step)
-    return path[0] if (path, _TIME) in lineage.held else None
+    rows = segments[-1].rows
+    # What a stateful step takes in has its time computed of the column in front of that.
+    times = [column.number for column in rows.columns if column.name.startswith(hidden_columns.PREFIX + "event_")]
+    if times:
+        read = rows.reads_of(times[0])
+        return _name_at_source(parts, segments[-1], read[0]) if len(read) == 1 else None
+    time = event_time(rows)
+    return None if time is None else _named_at_source(parts, time.name)
+
+
+def _carried(parts: tuple[Part, ...], name: str) -> str | None:
+    """Return the source's column that a column behind these parts is as it was; None if it is computed."""
+    return TIMESTAMP if name == TIMESTAMP else _named_at_source(parts, name)
+
+
+def _named_at_source(parts: tuple[Part, ...], name: str) -> str | None:
+    for part in reversed(parts):
+        if isinstance(part, Lookup):
+            continue
+        if not isinstance(part, Segment):
+            return None
+        if name not in part.names:
+            return None
+        name_or_none = _copied(part.rows, part.names.index(name))
+        if name_or_none is None:
+            return None
+        name = name_or_none
+    return name
+
+
+def _name_at_source(parts: tuple[Part, ...], segment: Segment, place: int) -> str | None:
+    before = parts[: parts.index(segment)]
+    return _named_at_source(before, segment.rows.node.leaf.columns.names[place])
+
+
+def _copied(rows: Rows, place: int) -> str | None:
+    copy = rows.copy(rows.columns[place].number)
+    if copy is None or copy.fields:
+        return None
+    return str(rows.node.leaf.columns.names[copy.place])

@@ -8,7 +8,8 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
 
 if TYPE_CHECKING:
-    from sparkrelay.topology.nodes import AggregationNode, Record
+    from sparkrelay.topology.record import Record
+    from sparkrelay.topology.rows import Rows
 
 
 class GlobalKTable:
@@ -20,11 +21,11 @@ class GlobalKTable:
         orders.join(countries, "country").to("orders-with-continent", value=Json())
     """
 
-    __slots__ = ("_node", "_record")
+    __slots__ = ("_record", "_rows")
 
-    def __init__(self, record: Record, node: AggregationNode) -> None:
+    def __init__(self, record: Record, rows: Rows) -> None:
         self._record = record
-        self._node = node
+        self._rows = rows
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
@@ -35,4 +36,4 @@ class GlobalKTable:
         )
 
     def __repr__(self) -> str:
-        return f"<GlobalKTable written at {self._node.call_site}>"
+        return f"<GlobalKTable written at {self._rows.node.call_site}>"

@@ -4,55 +4,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.classic.dataframe import DataFrame
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.topology.calls.row_steps import check_expression, flat
-from sparkrelay.topology.calls.stateful_steps import NamedAggregate
-from sparkrelay.topology.calls.transformations import check_unsupported, transform
-from sparkrelay.topology.columns import argument_text, is_column
-from sparkrelay.topology.naming import check_name, check_topic
-from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
+from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.public_calls import public_calls
+from sparkrelay.topology.frames import frame_at
+from sparkrelay.topology.reading.calls import Call
+from sparkrelay.topology.reading.processors import check_unsupported, transformed
+from sparkrelay.topology.record import spark_errors
 from sparkrelay.topology.refusals import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.nodes import GroupingNode, Node, Record
-
-#: What a dictionary may name, and what Spark calls it.
-_NAMED = {name: name for name in ("count", "sum", "avg", "min", "max")} | {"mean": "avg"}
+    from sparkrelay.topology.frames import Frame
 
 #: What may follow ``groupBy``.
-_SUPPORTED = frozenset(
+_SUPPORTED: Final = frozenset(
     {"agg", "count", "sum", "avg", "mean", "min", "max", "transformWithState", "transformWithStateInPandas"}
 )
 
-#: The KTable, which knows this class and is not known here.
-TableT = TypeVar("TableT")
-
 
 @public_calls
-class GroupedStream(Generic[TableT]):
+class GroupedStream:
     """Rows in groups, waiting for ``agg``. Made by ``KStream.groupBy``."""
 
-    __slots__ = ("_node", "_record", "_stream", "_table")
-
-    def __init__(
-        self,
-        record: Record,
-        node: GroupingNode,
-        table: Callable[[AggregationNode], TableT],
-        stream: Callable[[Node], Any] | None = None,
-    ) -> None:
-        """Take the grouping, a factory of its KTable, and one of a KStream (None when a table is grouped)."""
-        self._record = record
-        self._node = node
-        self._table = table
-        self._stream = stream
+    def __init__(self, frame: Frame, columns: tuple[Any, ...], topic: str | None, call_site: CallSite) -> None:
+        """Take the rows, what they are grouped by, what their repartition topic is called, and the line."""
+        if not columns:
+            raise TopologyException(
+                f"{call_site}: groupBy() names no columns; one group over everything has no task of its own"
+            )
+        self._frame = frame
+        self._columns = columns
+        self._topic = check_name(topic, call_site)
+        self._call_site = call_site
+        with spark_errors(call_site):
+            self._data = DataFrame.groupBy(frame, *columns)
+        frame._record.open[self] = f"{call_site}: groupBy() is not followed by agg(...) or count()"
 
     def agg(
         self,
@@ -61,7 +56,7 @@ class GroupedStream(Generic[TableT]):
         logged: bool = True,
         late_to: str | None = None,
         retention: str | None = None,
-    ) -> TableT:
+    ) -> Any:
         """Aggregate each group, as ``GroupedData.agg``.
 
         Args:
@@ -83,50 +78,39 @@ class GroupedStream(Generic[TableT]):
             TopologyException: there are no aggregates, or an argument is of the wrong kind.
         """
         call_site = find_call_site()
-        names = exprs[0] if len(exprs) == 1 and isinstance(exprs[0], dict) else None
-        aggregates: tuple[Any, ...] = flat(exprs) if names is None else _by_names(names, call_site)
-        if not aggregates:
+        if retention is not None and not (isinstance(retention, str) and retention.strip()):
+            raise TopologyException(
+                f'{call_site}: agg() takes a retention such as "7 days", not retention={retention!r}'
+            )
+        if not exprs:
             raise TopologyException(f'{call_site}: agg() has no aggregates; such as agg(F.count("*").alias("n"))')
-        for aggregate in aggregates:
-            if isinstance(aggregate, NamedAggregate):
-                continue
-            if not is_column(aggregate):
-                raise TopologyException(
-                    f'{call_site}: agg() takes Columns such as F.sum("amount").alias("total"), not {aggregate!r}'
-                )
-            check_expression("agg", aggregate, call_site)
-        arguments = [a.name if isinstance(a, NamedAggregate) else argument_text(a) for a in aggregates]
-        if retention is not None:
-            if not isinstance(retention, str) or not retention.strip():
-                raise TopologyException(
-                    f'{call_site}: agg() takes a retention such as "7 days", not retention={retention!r}'
-                )
-            arguments.append(f"retention={retention!r}")
-        return self._aggregate(aggregates, name, logged, "agg", arguments, call_site, late_to, retention)
+        given = tuple(exprs[0]) if len(exprs) == 1 and isinstance(exprs[0], list | tuple) else exprs
+        more = {"late_to": late_to, "retention": retention}
+        return self._aggregated("agg", lambda: self._data.agg(*given), name, logged, call_site, **more)
 
-    def count(self, *, name: str | None = None, logged: bool = True) -> TableT:
+    def count(self, *, name: str | None = None, logged: bool = True) -> Any:
         """Count the rows of each group into a column ``count``, as ``GroupedData.count``; else as :meth:`agg`."""
-        return self._aggregate((NamedAggregate(),), name, logged, "count", [], find_call_site())
+        return self._aggregated("count", self._data.count, name, logged, find_call_site())
 
-    def sum(self, *cols: str, name: str | None = None, logged: bool = True) -> TableT:
+    def sum(self, *cols: str, name: str | None = None, logged: bool = True) -> Any:
         """Sum columns up into ``sum(column)``, as ``GroupedData.sum``; else as :meth:`agg`."""
-        return self._of_columns("sum", "sum", cols, name, logged)
+        return self._aggregated("sum", lambda: self._data.sum(*cols), name, logged, find_call_site())
 
-    def avg(self, *cols: str, name: str | None = None, logged: bool = True) -> TableT:
+    def avg(self, *cols: str, name: str | None = None, logged: bool = True) -> Any:
         """Average columns into ``avg(column)``, as ``GroupedData.avg``; else as :meth:`agg`."""
-        return self._of_columns("avg", "avg", cols, name, logged)
+        return self._aggregated("avg", lambda: self._data.avg(*cols), name, logged, find_call_site())
 
-    def mean(self, *cols: str, name: str | None = None, logged: bool = True) -> TableT:
+    def mean(self, *cols: str, name: str | None = None, logged: bool = True) -> Any:
         """Average columns into ``avg(column)``; the same as :meth:`avg`."""
-        return self._of_columns("mean", "avg", cols, name, logged)
+        return self._aggregated("mean", lambda: self._data.mean(*cols), name, logged, find_call_site())
 
-    def min(self, *cols: str, name: str | None = None, logged: bool = True) -> TableT:
+    def min(self, *cols: str, name: str | None = None, logged: bool = True) -> Any:
         """Keep the smallest value of columns in ``min(column)``, as ``GroupedData.min``; else as :meth:`agg`."""
-        return self._of_columns("min", "min", cols, name, logged)
+        return self._aggregated("min", lambda: self._data.min(*cols), name, logged, find_call_site())
 
-    def max(self, *cols: str, name: str | None = None, logged: bool = True) -> TableT:
+    def max(self, *cols: str, name: str | None = None, logged: bool = True) -> Any:
         """Keep the largest value of columns in ``max(column)``, as ``GroupedData.max``; else as :meth:`agg`."""
-        return self._of_columns("max", "max", cols, name, logged)
+        return self._aggregated("max", lambda: self._data.max(*cols), name, logged, find_call_site())
 
     def transformWithState(  # noqa: PLR0917 - as PySpark has them
         self,
@@ -193,7 +177,7 @@ class GroupedStream(Generic[TableT]):
         )
 
     def __repr__(self) -> str:
-        return f"<GroupedStream written at {self._node.call_site}>"
+        return f"<GroupedStream written at {self._call_site}>"
 
     def _transformed(  # noqa: PLR0917 - as they are written
         self,
@@ -206,68 +190,33 @@ class GroupedStream(Generic[TableT]):
         name: Any,
         call_site: CallSite,
     ) -> Any:
-        if self._stream is None:
+        frame = self._frame
+        if frame._rows.node.is_table:
             raise TopologyException(
                 f"{call_site}: {method}() takes the rows of a stream, and these are a table's, whose rows change; "
                 "put to_stream() before groupBy(), which gives each change of the table by itself"
             )
         check_unsupported(method, *others, call_site)
+        frame._record.open.pop(self, None)
+        call = Call(call_site, method, name=check_name(name, call_site), topic=self._topic)
+        with spark_errors(call_site):
+            grouped = self._data.agg(F.count("*"))
         modes = output_mode, time_mode
-        return self._stream(transform(self._record, self._node, processor, output, modes, name, method, call_site))
+        rows = transformed(frame._record, call, frame._rows, grouped, processor, output, modes)
+        return frame_at(frame._record, rows)
 
-    def _of_columns(self, step: str, function: str, cols: tuple[Any, ...], name: str | None, logged: bool) -> TableT:
-        call_site = find_call_site()
-        columns = flat(cols)
-        for column in columns:
-            if not (isinstance(column, str) and column.strip() and column.strip() != "*"):
-                raise TopologyException(
-                    f"{call_site}: {step}() takes names of columns, not {column!r}; agg() takes Columns"
-                )
-        if not columns:
-            raise TopologyException(
-                f'{call_site}: {step}() names no columns, such as {step}("amount"): which ones are numbers is not '
-                "known before the pipeline runs"
-            )
-        aggregates = tuple(NamedAggregate(function, column) for column in columns)
-        return self._aggregate(aggregates, name, logged, step, [*map(repr, columns)], call_site)
-
-    def _aggregate(  # noqa: PLR0917 - as they are written
+    def _aggregated(
         self,
-        aggregates: tuple[Any, ...],
+        method: str,
+        make: Callable[[], DataFrame],
         name: str | None,
         logged: bool,
-        step: str,
-        arguments: list[str],
         call_site: CallSite,
-        late_to: str | None = None,
-        retention: str | None = None,
-    ) -> TableT:
+        **more: Any,
+    ) -> Any:
         if not isinstance(logged, bool):
-            raise TopologyException(f"{call_site}: {step}() takes logged=True or logged=False, not {logged!r}")
-        text = f"{step}({', '.join(arguments if logged else [*arguments, 'logged=False'])})"
-        node = self._record.add(
-            AggregationNode(
-                self._node, aggregates, check_name(name, call_site), logged, text, call_site, retention=retention
-            )
-        )
-        if late_to is not None:
-            late = self._record.add(LateNode(self._node.parent, node, call_site))
-            self._record.add(SinkNode(late, check_topic(late_to, call_site), None, None, None, call_site))
-        return self._table(node)
-
-
-def _by_names(functions: dict[Any, Any], call_site: CallSite) -> tuple[NamedAggregate, ...]:
-    """Return the aggregates of ``agg({"amount": "sum"})``."""
-    aggregates = []
-    for column, function in functions.items():
-        if not (isinstance(column, str) and column.strip()):
-            raise TopologyException(f"{call_site}: agg() takes a dictionary of names of columns, not {column!r}")
-        if not isinstance(function, str) or function not in _NAMED:
-            raise TopologyException(
-                f"{call_site}: agg() takes the name of a function for column {column!r}, one of {', '.join(_NAMED)}, "
-                f'not {function!r}; others are written as Columns, such as F.stddev("amount")'
-            )
-        if column == "*" and function != "count":
-            raise TopologyException(f'{call_site}: agg() takes {{"*": "count"}}, not {function!r} of all columns')
-        aggregates.append(NamedAggregate(_NAMED[function], column))
-    return tuple(aggregates)
+            raise TopologyException(f"{call_site}: {method}() takes logged=True or logged=False, not {logged!r}")
+        self._frame._record.open.pop(self, None)
+        name = check_name(name, call_site)
+        call = Call(call_site, method, name=name, topic=self._topic, logged=logged, **more)
+        return self._frame._made(call, make)

@@ -9,16 +9,18 @@ from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
     EmittingNode,
-    GroupingNode,
     RepartitionNode,
     SinkNode,
     SourceNode,
     TableJoinNode,
+    before,
     line_up,
 )
 
 if TYPE_CHECKING:
-    from sparkrelay.topology.nodes import AnyNode, Record
+    from sparkrelay.topology.nodes import AnyNode
+    from sparkrelay.topology.record import Record
+    from sparkrelay.topology.rows import Rows
 
 
 class NodeNames:
@@ -66,8 +68,7 @@ class NodeNames:
         for node in record.nodes:
             if not isinstance(node, AggregationNode | EmittingNode) or not node.name:
                 continue
-            behind = node.parent.parent if isinstance(node.parent, GroupingNode) else node.parent
-            if behind is repartition and (isinstance(node, AggregationNode) or node.step.names_topic):
+            if before(node.rows) is repartition and (isinstance(node, AggregationNode) or node.step.names_topic):
                 return node.name
         return None
 
@@ -77,31 +78,34 @@ class NodeNames:
                 # Two streams of the same topic may share a name: nothing is stored under it.
                 self._of[node] = speaking_name(node.topics)
             case RepartitionNode():
-                name = speaking_name((self._base(node.parent), "by", *node.words))
+                name = speaking_name((self._base(node.given), "by", *node.words))
                 self._of[node] = self._repartitions.find(name, node.call_site)
             case AggregationNode():
-                how = () if node.newest else ("by",)
-                name = speaking_name((node.parent.of or self._base(node.parent), *how, *node.parent.words))
+                how = () if node.step.newest else ("by",)
+                name = speaking_name((node.of or self._base(node.given), *how, *node.words))
                 self._of[node] = self._stores.find(name, node.call_site)
             case EmittingNode():
                 others = () if node.other is None else (self._base(node.other),)
-                name = speaking_name((self._base(node.parent), *node.step.words, *others))
+                name = speaking_name((self._base(node.given), *node.step.words, *others))
                 self._of[node] = self._stores.find(name, node.call_site)
             case TableJoinNode():
                 # Nothing is stored under it.
                 left = node.left if node.referencing is None else node.referencing
-                self._of[node] = speaking_name((self._base(left), "join", self._base(node.right)))
+                self._of[node] = speaking_name((self._named(left), "join", self._named(node.right)))
             case SinkNode():
-                name = speaking_name((self._base(node.parent), "to", node.topic))
+                name = speaking_name((self._base(node.given), "to", node.topic))
                 self._of[node] = self._sinks.find(name, node.call_site)
             case ActionNode():
-                name = speaking_name((self._base(node.parent), node.action.text.partition("(")[0]))
+                name = speaking_name((self._base(node.given), node.action.text.partition("(")[0]))
                 self._of[node] = self._sinks.find(name, node.call_site)
             case _:
                 pass
 
-    def _base(self, node: AnyNode) -> str:
-        """Return the nearest name before ``node``; a grouping's own repartition topic is passed over."""
+    def _base(self, rows: Rows) -> str:
+        """Return the nearest name before rows; a grouping's own repartition topic is passed over."""
+        return self._named(before(rows))
+
+    def _named(self, node: AnyNode) -> str:
         for at in line_up(node):
             if isinstance(at, SourceNode | AggregationNode | TableJoinNode | EmittingNode) or (
                 isinstance(at, RepartitionNode) and at.explicit

@@ -1,26 +1,74 @@
-"""What the fluent objects write down: a tree of nodes, each knowing its parent and its line.
+"""What a pipeline is made of: a tree of nodes, each with the rows that come to it and a leaf for those that go on.
 
-Nodes are private. A KStream is a handle on one of them, so using it twice forks the tree. ``planning`` turns the tree
-into legs.
+Nodes are private. A KStream is a handle on rows behind one of them, so using it twice forks the tree.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, ClassVar
+
+from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame
 
     from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.calls.stateful_steps import Ranking
-    from sparkrelay.topology.structure import Foreach, ForeachBatch, Show, Step
+    from sparkrelay.topology.rows import Leaf, Rows
+    from sparkrelay.topology.spread import Spread
+    from sparkrelay.topology.structure import Aggregation, Foreach, ForeachBatch, Show
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SourceNode:
+@dataclass(slots=True, eq=False, kw_only=True)
+class Node:
+    """A place in the tree that rows flow out of.
+
+    Attributes:
+        call_site: the line that wrote it.
+        text: the step as people read it.
+        leaf: what stands for its rows.
+        spread: which of its columns decide in which task a row is.
+        shared: behind a step that emits a stream with several ways out: the topic at which they begin; else None.
+    """
+
+    call_site: CallSite
+    text: str
+    leaf: Leaf = field(init=False)
+    spread: Spread = field(init=False)
+    shared: RepartitionNode | None = field(init=False, default=None)
+
+    is_table: ClassVar[bool] = False
+
+    @property
+    def inputs(self) -> tuple[Rows, ...]:
+        """The rows that come to it."""
+        return ()
+
+    @property
+    def rows(self) -> Rows:
+        """The rows that come to it, of the first stream of several."""
+        return self.inputs[0]
+
+    def origin(self, place: int) -> tuple[Rows, int] | None:
+        """Return where one of its columns comes from as it is: rows that come to it, and their column's number."""
+        del place
+        return None
+
+    def words_of(self, place: int) -> str:
+        """Return what a column of its leaf is made of, in words: by default its name."""
+        before = self.origin(place)
+        if before is None:
+            return str(self.leaf.columns.fields[place].name)
+        rows, number = before
+        return rows.words(number)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SourceNode(Node):
     """``builder.stream(...)``."""
 
     topics: tuple[str, ...]
@@ -28,103 +76,148 @@ class SourceNode:
     value: Format | None
     timestamp: str | None
     name: str | None
-    call_site: CallSite
-    parent: None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepNode:
-    """A row-wise step; ``step`` is None for ``to_stream()`` and ``outputMode()``, which change no row.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Passing(Node):
+    """A node whose columns are those that come to it, by their places.
+
+    Attributes:
+        given: the rows that come to it.
+    """
+
+    given: Rows
+
+    @property
+    def width(self) -> int:
+        """How many of the columns that come to it go on: hidden ones do not."""
+        return sum(not column.name.startswith(hidden_columns.PREFIX) for column in self.given.columns)
+
+    @property
+    def inputs(self) -> tuple[Rows, ...]:
+        """The rows that come to it."""
+        return (self.given,)
+
+    def origin(self, place: int) -> tuple[Rows, int] | None:
+        """Return the column that comes to it at the same place."""
+        return (self.given, self.given.columns[place].number) if place < self.width else None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class BehindNode(Passing):
+    """The rows of a table, on their way to another one that holds them behind steps: no filter drops any there."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class StreamNode(Passing):
+    """``to_stream()`` and ``outputMode()`` of a table.
 
     Attributes:
         final: True for ``outputMode("append")``: what goes on are the table's final rows.
     """
 
-    parent: Node
-    step: Step | None
-    call_site: CallSite
     final: bool = False
 
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class UnionNode(Passing):
+    """The rows of two streams; ``other`` has columns of the same types at the same places."""
+
+    other: Rows
+
     @property
-    def text(self) -> str:
-        """The step as the user wrote it."""
-        if self.step is not None:
-            return self.step.text
-        return 'outputMode("append")' if self.final else "to_stream()"
+    def inputs(self) -> tuple[Rows, ...]:
+        """The rows of both."""
+        return self.given, self.other
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnionNode:
-    """``union(...)`` of two streams; ``step`` stands in the legs of both."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class LookupNode(Passing):
+    """``join(table, on)`` of a stream: each row gets what the table holds for its key, behind its own columns.
 
-    parent: Node
-    other: Node
-    step: Step
-    call_site: CallSite
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LookupNode:
-    """``join(table, on)`` of a stream: each row gets what the table holds for its key.
+    The last of its columns says whether the table has the key.
 
     Attributes:
         table: what is looked into.
         of: what the user wrote for it: the table, or a step of it.
-        columns: names of the columns that the table is keyed by, in its order; the stream has them too.
+        columns: names of the stream's columns that the table is looked into by, in the order of its key.
         how: ``inner`` or ``left``.
-        watermark: of a table with a history: the arguments of the ``withWatermark`` whose column says as of when each
-            row looks; None for its record's timestamp.
+        time: of a table with a history: the column as of which each row looks; None for its record's timestamp.
         grace: for how long rows have waited in front of it, as the user wrote it; or None.
     """
 
-    parent: Node
     table: AggregationNode
-    of: Node
+    of: Rows
     columns: tuple[str, ...]
     how: str
-    text: str
-    call_site: CallSite
-    watermark: tuple[str, str] | None = None
+    time: EventTime | None = None
     grace: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EmittingNode:
+@dataclass(slots=True, eq=False, kw_only=True)
+class CollectedNode(Passing):
+    """``join(DataFrame, on, refresh=...)``.
+
+    Attributes:
+        frame: what is joined with: the columns that are equal to the stream's, then the others.
+        keys: names of those columns of the stream.
+        how: ``inner`` or ``left``.
+        refresh: after which time it is collected again.
+    """
+
+    frame: DataFrame
+    keys: tuple[str, ...]
+    how: str
+    refresh: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """What a watermark goes by.
+
+    Attributes:
+        column: the column of event times, in words.
+        delay_ms: how late rows may come.
+    """
+
+    column: str
+    delay_ms: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class EmittingNode(Node):
     """A step that keeps a store and emits a stream.
 
     Attributes:
+        given: the rows that it takes in.
         step: what is done; its store has no name yet.
         name: of the store, or None.
-        located: names of the columns that the message key of the emitted rows is made of, in its order; None: unknown.
-        other: of a join of streams: where the right one's rows come from, another node in any case; else None.
-        other_step: likewise of the right stream.
+        located: places of its columns that the message key of its rows is made of, in its order; None: unknown.
+        other: of a join of streams: the rows of the right one.
+        other_step: likewise what is done with them.
+        origins: place -> the column, of the rows that come to it, that a column of its is.
     """
 
-    parent: Node
+    given: Rows
     step: EmittingStep
     name: str | None
-    located: tuple[str, ...] | None
-    other: Node | None = None
+    located: tuple[int, ...] | None
+    other: Rows | None = None
     other_step: EmittingStep | None = None
+    origins: Mapping[int, tuple[Rows, int]] = field(default_factory=dict)
 
     @property
-    def text(self) -> str:
-        """The step as people read it."""
-        return self.step.text
+    def inputs(self) -> tuple[Rows, ...]:
+        """The rows that come to it: of a join from two streams."""
+        return (self.given,) if self.other is None else (self.given, self.other)
 
-    @property
-    def call_site(self) -> CallSite:
-        """The line that wrote it."""
-        return self.step.call_site
-
-    @property
-    def parents(self) -> tuple[Node, ...]:
-        """Where its rows come from: of a join from two streams."""
-        return (self.parent,) if self.other is None else (self.parent, self.other)
+    def origin(self, place: int) -> tuple[Rows, int] | None:
+        """Return the column that one of its is."""
+        return self.origins.get(place)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RepartitionNode:
+@dataclass(slots=True, eq=False, kw_only=True)
+class RepartitionNode(Passing):
     """Rows written to a topic by another key, and read again.
 
     Attributes:
@@ -136,73 +229,54 @@ class RepartitionNode:
         raw: True where they have Kafka's own columns still, and are passed on as a stream without formats is.
     """
 
-    parent: Node
     columns: tuple[str, ...]
     name: str | None
     words: tuple[str, ...]
     partitions: int | None
     explicit: bool
-    call_site: CallSite
     changes: bool = False
     raw: bool = False
 
-    @property
-    def text(self) -> str:
-        """The step as the user wrote it, if it is explicit."""
-        return f"repartition({', '.join(map(repr, self.columns))})"
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupingNode:
-    """``groupBy(...)``, and what stands for it in front of a table's newest rows.
-
-    Attributes:
-        words: what an automatic name of the store ends with.
-        of: what the user called the table whose rows these are behind its steps; None: an automatic name begins with
-            the stream's.
-    """
-
-    parent: Node
-    keys: tuple[Any, ...]
-    words: tuple[str, ...]
-    text: str
-    call_site: CallSite
-    of: str | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AggregationNode:
+@dataclass(slots=True, eq=False, kw_only=True)
+class AggregationNode(Node):
     """``groupBy(...).agg(...)``, ``table(...)``, ``global_table(...)`` or ``to_table()``.
 
     Attributes:
-        aggregates: none where ``newest``.
-        logged: False for a store without changelog.
-        newest: True for a table that holds rows as they came: the newest of each key.
-        ranking: where it is not the newest but the first ones in an order: which; else None.
-        is_global: True for a table that every process has whole.
-        of_topic: True for another one that is read from a topic of the user's, as it is.
-        retention: for how long windows that are over stay in the store, as the user wrote it; or None.
+        given: the rows that it takes in: the columns of its key, and what is aggregated.
+        grouped: the rows in front of that.
+        step: what is done; its store has no name yet.
+        name: of the store, or None.
+        words: what an automatic name of the store ends with.
+        of: what the user called the table whose rows these are behind its steps; None: an automatic name begins with
+            the stream's.
         answers: of a table of rows that are joined by a foreign key: the join, whose answers come in; else None.
-        history: of a table of newest rows: for how long it also knows the rows before them, likewise; or None.
+        origins: as of :class:`EmittingNode`.
     """
 
-    parent: GroupingNode
-    aggregates: tuple[Any, ...]
+    given: Rows
+    grouped: Rows
+    step: Aggregation
     name: str | None
-    logged: bool
-    text: str
-    call_site: CallSite
-    newest: bool = False
-    is_global: bool = False
-    of_topic: bool = False
-    retention: str | None = None
-    ranking: Ranking | None = None
+    words: tuple[str, ...]
+    of: str | None = None
     answers: TableJoinNode | None = None
-    history: str | None = None
+    origins: Mapping[int, tuple[Rows, int]] = field(default_factory=dict)
+
+    is_table: ClassVar[bool] = True
+
+    @property
+    def inputs(self) -> tuple[Rows, ...]:
+        """The rows that come to it."""
+        return (self.given,)
+
+    def origin(self, place: int) -> tuple[Rows, int] | None:
+        """Return the column that one of its is."""
+        return self.origins.get(place)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TableJoinNode:
+@dataclass(slots=True, eq=False, kw_only=True)
+class TableJoinNode(Node):
     """``join(table, on, how)`` of two tables. It keeps nothing: its rows are found in the stores of its tables.
 
     Attributes:
@@ -211,19 +285,22 @@ class TableJoinNode:
         of: what the user wrote for both: tables, or steps of them.
         columns: names of the columns that both are keyed by, in their order.
         how: ``inner``, ``left``, ``right`` or ``full``.
+        width: how many columns the key of the joined rows has.
         referencing: of a join by a foreign key: the left table, as it is stored; ``left`` then is the table of its rows
             by foreign key, in the right one's tasks, and ``columns`` are what the right one is keyed by. Else None.
+        foreign: of such a join: how many columns the right table's key has.
     """
 
     left: StoredTable
     right: StoredTable
-    of: tuple[Node, Node]
+    of: tuple[Rows, Rows]
     columns: tuple[str, ...]
     how: str
-    text: str
-    call_site: CallSite
+    width: int
     referencing: StoredTable | None = None
-    parent: None = None
+    foreign: int = 0
+
+    is_table: ClassVar[bool] = True
 
     @property
     def tables(self) -> tuple[AggregationNode, ...]:
@@ -231,87 +308,62 @@ class TableJoinNode:
         return (*tables_of(self.left), *tables_of(self.right))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LateNode:
+@dataclass(slots=True, eq=False, kw_only=True)
+class LateNode(Passing):
     """The rows of a grouping that come after their window is over; ``late_to=`` of ``agg``.
 
     Attributes:
         table: of the grouping.
     """
 
-    parent: Node
     table: AggregationNode
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class End:
+    """Where rows leave the pipeline.
+
+    Attributes:
+        given: the rows.
+        call_site: the line that wrote it.
+        name: what the user called it, or None.
+    """
+
+    given: Rows
     call_site: CallSite
+    name: str | None
+
+    @property
+    def inputs(self) -> tuple[Rows, ...]:
+        """The rows."""
+        return (self.given,)
+
+    @property
+    def rows(self) -> Rows:
+        """The rows."""
+        return self.given
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SinkNode:
+@dataclass(slots=True, eq=False, kw_only=True)
+class SinkNode(End):
     """``to(...)``."""
 
-    parent: Node
     topic: str
     key: Format | str | None
     value: Format | None
-    name: str | None
-    call_site: CallSite
     headers: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ActionNode:
+@dataclass(slots=True, eq=False, kw_only=True)
+class ActionNode(End):
     """``show(...)``, ``foreach(...)`` and ``foreachBatch(...)``: an end whose rows go to no topic."""
 
-    parent: Node
     action: Show | Foreach | ForeachBatch
-    name: str | None
-    call_site: CallSite
 
 
-#: A place in the tree that rows flow out of.
-Node = (
-    SourceNode
-    | StepNode
-    | UnionNode
-    | LookupNode
-    | EmittingNode
-    | RepartitionNode
-    | GroupingNode
-    | AggregationNode
-    | TableJoinNode
-    | LateNode
-)
 #: Tables whose rows stores hold, as they are or as they are joined.
 StoredTable = AggregationNode | TableJoinNode
-AnyNode = Node | SinkNode | ActionNode
-NodeT = TypeVar("NodeT", bound=AnyNode)
-
-
-@dataclass(slots=True)
-class Record:
-    """Everything that was written with one builder, in order.
-
-    Attributes:
-        nodes: what was written.
-        stored: step of a table -> the table that holds its rows behind that step, for those who look into it.
-    """
-
-    nodes: list[AnyNode] = field(default_factory=list)
-    stored: dict[Node, AggregationNode] = field(default_factory=dict)
-
-    def add(self, node: NodeT) -> NodeT:
-        """Write ``node`` down and return it."""
-        self.nodes.append(node)
-        return node
-
-    def leaves(self) -> Iterator[AnyNode]:
-        """Yield the nodes that nothing follows."""
-        followed = {node.parent for node in self.nodes}
-        followed |= {node.other for node in self.nodes if isinstance(node, UnionNode | EmittingNode)}
-        followed |= {at for node in self.nodes if isinstance(node, LookupNode) for at in (node.table, node.of)}
-        followed |= {
-            at for node in self.nodes if isinstance(node, TableJoinNode) for at in (node.left, node.right, *node.of)
-        }
-        return (node for node in self.nodes if node not in followed)
+AnyNode = Node | End
 
 
 def tables_of(table: StoredTable) -> tuple[AggregationNode, ...]:
@@ -319,23 +371,19 @@ def tables_of(table: StoredTable) -> tuple[AggregationNode, ...]:
     return table.tables if isinstance(table, TableJoinNode) else (table,)
 
 
+def before(rows: Rows) -> Node:
+    """Return the node that rows come from: the topic behind it, where several ways begin there."""
+    return rows.node if rows.node.shared is None or rows.first else rows.node.shared
+
+
 def ways_back(node: AnyNode) -> Iterator[tuple[AnyNode, ...]]:
     """Yield each way from ``node`` back to a source or repartition topic: several behind a union or a join."""
-    if node.parent is None or isinstance(node, RepartitionNode):
+    if not node.inputs or isinstance(node, RepartitionNode):
         yield (node,)
         return
-    for parent in parents_of(node):
-        for way in ways_back(parent):
+    for rows in node.inputs:
+        for way in ways_back(before(rows)):
             yield (node, *way)
-
-
-def parents_of(node: AnyNode) -> tuple[Node, ...]:
-    """Return where rows at a node come from: at a union and a join of streams from two places."""
-    if isinstance(node, UnionNode):
-        return node.parent, node.other
-    if isinstance(node, EmittingNode):
-        return node.parents
-    return () if node.parent is None else (node.parent,)
 
 
 def behind_state(node: Node) -> bool:
@@ -344,21 +392,14 @@ def behind_state(node: Node) -> bool:
     return any(isinstance(at, stateful) for way in ways_back(node) for at in way)
 
 
-def watermark_before(node: AnyNode) -> tuple[str, str] | None:
-    """Return the arguments of the last ``withWatermark`` before ``node``, also before a repartition topic; or None."""
-    for at in line_up(node):
-        if isinstance(at, AggregationNode | UnionNode) or (isinstance(at, EmittingNode) and not at.step.keeps_times):
-            # What comes out of another grouping has times of its own, and so has each stream of a union or a join.
-            return None
-        if isinstance(at, StepNode) and at.step is not None and at.step.kind == "withWatermark":
-            column, delay = at.step.args
-            return column, delay
-    return None
-
-
 def line_up(node: AnyNode) -> Iterator[AnyNode]:
     """Yield ``node`` and what is before it, up to the source: that of the first stream of a union or a join."""
     at: AnyNode | None = node
     while at is not None:
         yield at
-        at = at.parent
+        at = before(at.rows) if at.inputs else None
+
+
+def any_table(rows: Iterable[Rows]) -> bool:
+    """Return whether some of these rows are a table's."""
+    return any(one.node.is_table for one in rows)

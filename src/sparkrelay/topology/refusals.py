@@ -146,6 +146,20 @@ _OF_KIND: Final[dict[str, dict[str, str]]] = {
 }
 
 
+def not_row_wise(kind: str) -> str:
+    """Return why a node of a plan is not possible, and what to write instead."""
+    return _OF_NODES.get(kind, f"{kind} is not row-wise: its result would depend on which rows happen to be in one micro-batch")
+
+
+#: Nodes of analysed plans that no pipeline has -> why, and what to write instead.
+_OF_NODES: Final = {
+    "Sort": _NO_ORDER,
+    **dict.fromkeys(("GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample"), "a stream has no end to count from; use where(...)"),
+    **dict.fromkeys(("Intersect", "Except"), "it compares whole tables; a stream has no end"),
+    **dict.fromkeys(("Repartition", "RepartitionByExpression"), 'use repartition("column"), which goes through a topic'),
+}
+
+
 def remedy(kind: str, name: str, supported: Collection[str]) -> str:
     """Return what to write instead of ``name``, a method that objects of a kind do not have.
 

@@ -1,4 +1,4 @@
-"""KStream and KTable, the chainable API. Every call returns a new object and records a node."""
+"""KStream and KTable: DataFrames of a pipeline, with what Spark has no word for."""
 
 # ruff: noqa: N802, N803 - PySpark's names
 
@@ -6,110 +6,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql.classic.dataframe import DataFrame
+
+from sparkrelay.catalyst.frames import analyzed
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.topology.calls.deduplication import deduplication, subset_of
-from sparkrelay.topology.calls.lookups import data_frame_join, is_data_frame, look_up
-from sparkrelay.topology.calls.rankings import BestRows, RankedStream, best_rows, is_ranking
-from sparkrelay.topology.calls.regrouping import grouping_columns, key_words, repartition_for, spread_by, table_lineage
-from sparkrelay.topology.calls.row_steps import RowSteps, check_column_name, flat
-from sparkrelay.topology.calls.stateful_steps import Ranking
-from sparkrelay.topology.calls.stored_tables import keep_newest, key_of
-from sparkrelay.topology.calls.stream_joins import join_streams
-from sparkrelay.topology.calls.table_joins import join_tables
-from sparkrelay.topology.columns import argument_text, column_path, is_session_window, output_name, quoted
+from sparkrelay.topology.columns import flat, function_text
+from sparkrelay.topology.endings import Ending
+from sparkrelay.topology.frames import frame_at
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.grouped_stream import GroupedStream
-from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import (
-    ActionNode,
-    AggregationNode,
-    EmittingNode,
-    GroupingNode,
-    RepartitionNode,
-    StepNode,
-    UnionNode,
-)
+from sparkrelay.topology.nodes import RepartitionNode, StreamNode
 from sparkrelay.topology.public_calls import public_calls
-from sparkrelay.topology.refusals import NO_MISSING_COLUMNS
-from sparkrelay.topology.structure import Foreach, ForeachBatch, Step
+from sparkrelay.topology.reading.calls import Call
+from sparkrelay.topology.reading.collected_joins import collected_join
+from sparkrelay.topology.reading.tables import keep_newest, key_places
+from sparkrelay.topology.record import begin, spark_errors, unique
+from sparkrelay.topology.spread import Spread
+from sparkrelay.topology.structure import Foreach, ForeachBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.nodes import Node, Record
     from sparkrelay.types import BatchId
 
+#: Names of which others may be misspellings.
 _ROW_STEPS: Final = frozenset(
     {
-        "select",
-        "selectExpr",
-        "withColumn",
-        "withColumns",
-        "withColumnRenamed",
-        "drop",
-        "transform",
-        "where",
-        "filter",
-        "dropna",
-        "fillna",
-        "show",
-        "to",
+        *("alias", "drop", "dropna", "fillna", "filter", "select", "selectExpr", "show", "to", "toDF", "transform"),
+        *("where", "withColumn", "withColumns", "withColumnRenamed", "withColumnsRenamed"),
     }
 )
 
 
 @public_calls
-class _RankedRows(RowSteps):
-    """Rows of which the first ones of each key can be kept."""
-
-    __slots__ = ()
-
-    # What these three return depends on whether a column is over a window, which no type says.
-
-    def withColumn(self, colName: str, col: Any) -> Any:
-        """Add or replace a column, as ``DataFrame.withColumn``.
-
-        With ``F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x")))`` it is the row's place in its key.
-        A filter on the place must follow, such as ``where("n <= 10")``; the result is a KTable, keyed by the window's
-        key and the place. Rows that are equal in the order keep the order of their arrival; in a table, whose rows
-        change, any fixed order. Rows whose key is null are dropped, as in ``groupBy``. Rankings of a table go through a
-        repartition topic and keep all rows in a store of their own, since a deletion can promote any of them.
-
-        With ``F.rank()`` rows that are equal in the order have one place, however many they are. So none has a key of
-        its own, and no table can hold them: it is of windows that end, with ``withWatermark`` before it, a column of
-        ``F.window`` in ``partitionBy`` and ``outputMode("append")`` behind ``where``. That is a stream of the best rows
-        of each window, once it is over.
-        """
-        call_site = find_call_site()
-        if not is_ranking(col):
-            return super().withColumn(colName, col)
-        return RankedStream(check_column_name("withColumn", colName, call_site), col, self._keep_best, call_site)
-
-    def where(self, condition: Any) -> Any:
-        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``.
-
-        ``F.row_number().over(...) <= 10`` keeps the first rows of each key, as in :meth:`withColumn`: a KTable, in
-        which the place is called ``row_number``, and with ``F.rank()`` ``rank``.
-        """
-        best = best_rows(condition, call_site := find_call_site())
-        return super().where(condition) if best is None else self._keep_best(best, call_site)
-
-    def filter(self, condition: Any) -> Any:
-        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
-        best = best_rows(condition, call_site := find_call_site())
-        return super().filter(condition) if best is None else self._keep_best(best, call_site)
-
-    def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
-        raise NotImplementedError
-
-
-@public_calls
-class KStream(_RankedRows):
-    """Rows of an endless stream. Made by ``StreamsBuilder.stream``.
+class KStream(Ending):
+    """Rows of an endless stream: a DataFrame. Made by ``StreamsBuilder.stream``.
 
     Usage::
 
@@ -119,11 +53,8 @@ class KStream(_RankedRows):
     _kind = "KStream"
     _supported = _ROW_STEPS | {
         *("dropDuplicates", "dropDuplicatesWithinWatermark", "drop_duplicates", "foreach", "foreachBatch", "groupBy"),
-        "join",
-        *("repartition", "to_table", "union", "unionByName", "withWatermark"),
+        *("join", "repartition", "to_table", "union", "unionByName", "withWatermark"),
     }
-
-    __slots__ = ()
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> KStream:
         """Say in which column a row's event time is, and how late rows may come, as ``DataFrame.withWatermark``.
@@ -139,19 +70,8 @@ class KStream(_RankedRows):
         Raises:
             TopologyException: an argument is of the wrong kind.
         """
-        call_site = find_call_site()
-        for name, value in (("eventTime", eventTime), ("delayThreshold", delayThreshold)):
-            if not isinstance(value, str) or not value.strip():
-                raise TopologyException(
-                    f'{call_site}: withWatermark() takes a column\'s name and a delay such as "10 minutes", not '
-                    f"{name}={value!r}"
-                )
-        return self._step("withWatermark", (eventTime, delayThreshold), call_site)
-
-    def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
-        plain = tuple(quoted((column,)) for column in best.partition)
-        node, _ = spread_by(self._record, self._node, self._lineage, plain, best.partition, None, call_site)
-        return _best_kept(self._record, node, best, call_site)
+        call = Call(find_call_site(), "withWatermark")
+        return self._made(call, lambda: DataFrame.withWatermark(self, eventTime, delayThreshold))
 
     def foreach(self, f: Callable[[Any], Any], *, name: str | None = None) -> None:
         """Give each row to a function, as ``DataFrame.foreach``, in a Python worker; it takes a ``Row``.
@@ -169,8 +89,7 @@ class KStream(_RankedRows):
         call_site = find_call_site()
         if not callable(f):
             raise TopologyException(f"{call_site}: foreach() takes a function of a Row, not {f!r}")
-        action = Foreach(f, call_site, f"foreach({argument_text(f)})")
-        self._record.add(ActionNode(self._node, action, check_name(name, call_site), call_site))
+        self._act(Foreach(f, call_site, f"foreach({function_text(f)})"), name, call_site)
 
     def foreachBatch(self, func: Callable[[Any, BatchId], Any], *, name: str | None = None) -> None:
         """Give the rows of each micro-batch to a function on the driver, as ``DataStreamWriter.foreachBatch``.
@@ -195,41 +114,38 @@ class KStream(_RankedRows):
         call_site = find_call_site()
         if not callable(func):
             raise TopologyException(f"{call_site}: foreachBatch() takes a function (df, batch_id), not {func!r}")
-        action = ForeachBatch(func, call_site, f"foreachBatch({argument_text(func)})")
-        self._record.add(ActionNode(self._node, action, check_name(name, call_site), call_site))
+        self._act(ForeachBatch(func, call_site, f"foreachBatch({function_text(func)})"), name, call_site)
 
-    def unionByName(self, other: KStream, allowMissingColumns: bool = False) -> KStream:
+    def unionByName(self, other: Any, allowMissingColumns: bool = False) -> KStream:
         """Put the rows of two streams together, as ``DataFrame.unionByName``; ``KStream.merge`` of Kafka Streams.
 
         Rows of each stay in their order; between the two there is none. A ``groupBy`` behind it goes through a
-        repartition topic, and ``withWatermark`` for it stands behind the union.
+        repartition topic. Its watermark is that of both, with the longer delay, if both have one of that column.
 
         Args:
-            other: of the same builder, with columns of the same names and types, in any order.
-            allowMissingColumns: False; a column that one of them lacks has to be added before.
+            other: of the same builder, with columns of the same names, in any order.
+            allowMissingColumns: True to have nulls where one of them lacks a column.
 
         Raises:
-            TopologyException: it is no stream of this builder, or columns may be missing.
+            TopologyException: it is no stream of this builder, or columns are missing.
         """
-        call_site = find_call_site()
-        if allowMissingColumns:
-            raise TopologyException(f"{call_site}: unionByName() {NO_MISSING_COLUMNS}")
-        return self._union("unionByName", other, call_site)
+        call = Call(find_call_site(), "unionByName")
+        self._require_stream(other, call)
+        return self._made(call, lambda: DataFrame.unionByName(self, other, allowMissingColumns), other)
 
-    def union(self, other: KStream) -> KStream:
-        """Put the rows of two streams together; the same as :meth:`unionByName`.
+    def union(self, other: Any) -> KStream:
+        """Put the rows of two streams together by the places of their columns, as ``DataFrame.union``."""
+        call = Call(find_call_site(), "union")
+        self._require_stream(other, call)
+        return self._made(call, lambda: DataFrame.union(self, other), other)
 
-        PySpark matches columns by position. Where that would give a different result, it is refused.
-        """
-        return self._union("union", other, find_call_site())
+    def unionAll(self, other: Any) -> KStream:
+        """Do the same as :meth:`union`."""
+        call = Call(find_call_site(), "unionAll")
+        self._require_stream(other, call)
+        return self._made(call, lambda: DataFrame.union(self, other), other)
 
-    def _union(self, method: str, other: Any, call_site: CallSite) -> KStream:
-        if not isinstance(other, KStream) or other._record is not self._record:
-            raise TopologyException(f"{call_site}: {method}() takes a stream of the same builder, not {other!r}")
-        node = UnionNode(self._node, other._node, Step(method, (), {}, call_site, f"{method}(...)"), call_site)
-        return KStream(self._record, self._record.add(node), Lineage())
-
-    def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream[KTable]:
+    def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream:  # type: ignore[override]
         """Group rows, as ``DataFrame.groupBy``.
 
         If the grouping columns do not hold the message key, unchanged since it was read, the rows go through a
@@ -243,20 +159,11 @@ class KStream(_RankedRows):
         Raises:
             TopologyException: there are no columns, or one is of the wrong kind.
         """
-        call_site = find_call_site()
-        keys = grouping_columns("groupBy", flat(cols), call_site)
-        words = key_words(keys)
-        node, after = spread_by(
-            self._record, self._node, self._lineage, keys, words, check_name(name, call_site), call_site
-        )
-        located = self._lineage.locate(keys)
-        decided_by = None if located is None else located.columns
-        record = self._record
-        return _grouped(
-            record, node, keys, after, words, call_site, decided_by, lambda made: KStream(record, made, Lineage())
-        )
+        return GroupedStream(self, flat(cols), name, find_call_site())
 
-    def dropDuplicates(
+    groupby = groupBy  # type: ignore[assignment]
+
+    def dropDuplicates(  # type: ignore[override]
         self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
     ) -> KStream:
         """Let the first row of each key go on and drop all later ones, as ``DataFrame.dropDuplicates``.
@@ -279,13 +186,13 @@ class KStream(_RankedRows):
         """
         return self._deduplicated("dropDuplicates", subset, name, logged, find_call_site())
 
-    def drop_duplicates(
+    def drop_duplicates(  # type: ignore[override]
         self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
     ) -> KStream:
         """Do the same as :meth:`dropDuplicates`."""
         return self._deduplicated("drop_duplicates", subset, name, logged, find_call_site())
 
-    def dropDuplicatesWithinWatermark(
+    def dropDuplicatesWithinWatermark(  # type: ignore[override]
         self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
     ) -> KStream:
         """Keep the first row of each key and drop those that follow within the delay of ``withWatermark``.
@@ -319,16 +226,16 @@ class KStream(_RankedRows):
             TopologyException: the columns that hold the message key are not there, or an argument is of the wrong kind.
         """
         call_site = find_call_site()
-        key = self._lineage.key()
+        key = key_places(self._rows)
         if key is None:
             raise TopologyException(
                 f"{call_site}: to_table() keeps a row for each message key, and no column here holds it unchanged: "
                 'give stream(key=String("user")) and keep that column, or put repartition("user") before it'
             )
-        node = keep_newest(self._record, self._node, key, name, logged, "to_table()", call_site, history=history)
-        return KTable(self._record, node, Lineage.of_repartition(key_of(node)))
+        made = keep_newest(self._record, self._rows, key, name, logged, "to_table()", call_site, history=history)
+        return frame_at(self._record, made)
 
-    def join(
+    def join(  # type: ignore[override]
         self,
         other: Any,
         on: Any = None,
@@ -381,29 +288,29 @@ class KStream(_RankedRows):
         call_site = find_call_site()
         if grace is not None and not isinstance(other, KTable | GlobalKTable):
             raise _of_another_join("grace", grace, "a table with a history", call_site)
-        if isinstance(other, KStream) and other._record is self._record:
-            if refresh is not None:
-                raise _of_another_join("refresh", refresh, "a DataFrame", call_site)
-            left, right = (self._node, self._lineage), (other._node, other._lineage)
-            node = join_streams(self._record, left, right, on, how, within, name, call_site)
-            return KStream(self._record, node, Lineage())
-        if within is not None:
+        if within is not None and not isinstance(other, KStream):
             raise _of_another_join("within", within, "two streams", call_site)
-        if is_data_frame(other):
-            arguments, more = data_frame_join(other, on, how, refresh, call_site)
-            return self._step("join", arguments, call_site, more)
-        if not isinstance(other, KTable | GlobalKTable) or other._record is not self._record:
-            raise TopologyException(
-                f"{call_site}: join() takes a stream or a table of the same builder, or a DataFrame, not {other!r}"
-            )
         if refresh is not None:
-            raise _of_another_join("refresh", refresh, "a DataFrame", call_site)
-        looking, lineage = look_up(
-            self._record, self._node, self._lineage, other._node, on, how, name, grace, call_site
-        )
-        return KStream(self._record, looking, lineage)
+            if isinstance(other, KStream | KTable | GlobalKTable):
+                raise _of_another_join("refresh", refresh, "a DataFrame", call_site)
+            return frame_at(self._record, collected_join(self._record, self._rows, other, on, how, refresh, call_site))
+        frame = self._other(other, call_site)
+        span = (within, within) if isinstance(within, str) else within
+        if span is not None and not (len(span) == 2 and all(isinstance(one, str) and one.strip() for one in span)):
+            raise TopologyException(
+                f'{call_site}: join() of two streams takes within=, such as within="10 minutes", or within=("0 seconds", '
+                f'"1 hour"), not {within!r}'
+            )
+        call = Call(call_site, "join", name=check_name(name, call_site), within=span, grace=grace)
+        return self._made(call, lambda: DataFrame.join(self, frame, on, how), other)
 
-    def repartition(self, *cols: str, name: str | None = None, partitions: int | None = None) -> KStream:
+    def crossJoin(self, other: Any) -> KStream:
+        """Join each row with each of a DataFrame, as ``DataFrame.crossJoin``."""
+        call = Call(find_call_site(), "crossJoin")
+        frame = self._other(other, call.call_site)
+        return self._made(call, lambda: DataFrame.crossJoin(self, frame))
+
+    def repartition(self, *cols: str, name: str | None = None, partitions: int | None = None) -> KStream:  # type: ignore[override]
         """Write the rows to an internal topic by another key and read them again.
 
         A ``groupBy`` of these columns needs no further topic then.
@@ -417,48 +324,85 @@ class KStream(_RankedRows):
             TopologyException: an argument is missing or of the wrong kind.
         """
         call_site = find_call_site()
-        columns = []
-        for col in grouping_columns("repartition", flat(cols), call_site):
-            path = column_path(col)
-            if path is None or len(path) != 1 or output_name(col) != path[0]:
-                raise TopologyException(
-                    f"{call_site}: repartition() takes names of columns; give {argument_text(col)} one first, "
-                    'withColumn("name", ...)'
-                )
-            columns.append(path[0])
+        columns = flat(cols)
+        if not columns:
+            raise TopologyException(
+                f"{call_site}: repartition() names no columns; one group over everything has no task of its own"
+            )
         if partitions is not None and (
             isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1
         ):
             raise TopologyException(
                 f"{call_site}: partitions={partitions!r} of repartition() must be a number from 1 on"
             )
-        check_name(name, call_site)
+        rows = self._rows
+        names = unique(column.name for column in rows.columns)
+        numbers = [self._number("repartition", col, call_site) for col in columns]
+        places = [next(place for place, one in enumerate(rows.columns) if one.number == number) for number in numbers]
+        by = tuple(names[place] for place in places)
         node = RepartitionNode(
-            self._node, tuple(columns), name, tuple(columns), partitions, explicit=True, call_site=call_site
+            call_site=call_site,
+            text=f"repartition({', '.join(map(repr, by))})",
+            given=rows,
+            columns=by,
+            name=check_name(name, call_site),
+            words=by,
+            partitions=partitions,
+            explicit=True,
         )
-        return KStream(self._record, self._record.add(node), Lineage.of_repartition(columns))
+        self._record.add(node, analyzed(rows.frame).output(), Spread.of_key(places, by), names=names)
+        return frame_at(self._record, begin(node))
+
+    def _number(self, method: str, column: Any, call_site: CallSite) -> int:
+        """Return Catalyst's number of a column that is one of the rows' as it is."""
+        if isinstance(column, int):
+            raise TopologyException(
+                f"{call_site}: {method}() takes names and Columns, not {column!r}; use partitions="
+            )
+        with spark_errors(call_site):
+            chosen = analyzed(DataFrame.select(self, column)).projectList()
+        one = chosen.apply(0)
+        number = int(one.exprId().id())
+        if int(chosen.size()) != 1 or str(one.productPrefix()) != "AttributeReference":
+            raise TopologyException(
+                f"{call_site}: {method}() takes names of columns; give {column} one first, withColumn(\"name\", ...)"
+            )
+        return number
 
     def _deduplicated(self, method: str, subset: Any, name: Any, logged: Any, call_site: CallSite) -> KStream:
-        columns = subset_of(method, subset, call_site)
-        return self._emitting(
-            columns, lambda node: deduplication(node, columns, method, logged, call_site), name, call_site
+        if subset is None or (isinstance(subset, list | tuple) and not subset):
+            raise TopologyException(
+                f'{call_site}: name the columns: {method}(["id"]); of all of them together every row would be remembered '
+                "whole"
+            )
+        if not isinstance(logged, bool):
+            raise TopologyException(f"{call_site}: {method}() takes logged=True or logged=False, not {logged!r}")
+        plain = "dropDuplicates" if method == "drop_duplicates" else method
+        call = Call(call_site, method, name=check_name(name, call_site), logged=logged)
+        return self._made(call, lambda: getattr(DataFrame, plain)(self, subset))
+
+    def _other(self, other: Any, call_site: CallSite) -> DataFrame:
+        """Return what is joined with, as a DataFrame."""
+        if isinstance(other, GlobalKTable) and other._record is self._record:
+            return other._rows.frame
+        if isinstance(other, Ending) and other._record is self._record:
+            if other._rows.pending is not None:
+                raise TopologyException(other._rows.pending)
+            return other
+        if isinstance(other, DataFrame) and not isinstance(other, Ending):
+            return other
+        raise TopologyException(
+            f"{call_site}: join() takes a stream or a table of the same builder, or a DataFrame, not {other!r}"
         )
 
-    def _emitting(
-        self, columns: tuple[str, ...], step: Callable[[Node], EmittingStep], name: Any, call_site: CallSite
-    ) -> KStream:
-        """Add a step that keeps a store by ``columns`` and emits a stream; rows of a key come into one task first."""
-        plain = tuple(quoted((column,)) for column in columns)
-        node, _ = spread_by(self._record, self._node, self._lineage, plain, columns, None, call_site)
-        found = self._lineage.locate(plain)
-        located = columns if found is None or found.columns is None else found.columns
-        emitting = EmittingNode(node, step(node), check_name(name, call_site), located)
-        return KStream(self._record, self._record.add(emitting), Lineage())
+    def _require_stream(self, other: Any, call: Call) -> None:
+        if not isinstance(other, KStream) or other._record is not self._record:
+            raise TopologyException(f"{call.where}: {call.method}() takes a stream of the same builder, not {other!r}")
 
 
 @public_calls
-class KTable(_RankedRows):
-    """The newest row of each group: its rows are the groups that a micro-batch changed.
+class KTable(Ending):
+    """The newest row of each group: a DataFrame whose rows are the groups that a micro-batch changed.
 
     Made by ``agg``, ``StreamsBuilder.table`` and ``KStream.to_table``. Of its steps only filters may drop rows: what
     passed and passes no more is deleted behind the table, as ``KTable.filter`` of Kafka Streams does.
@@ -467,41 +411,7 @@ class KTable(_RankedRows):
     _kind = "KTable"
     _supported = _ROW_STEPS | {"groupBy", "join", "outputMode", "to_stream"}
 
-    __slots__ = ()
-
-    def to_stream(self) -> KStream:
-        """Return the changes as a stream, each a row of its own, as ``KTable.toStream`` of Kafka Streams.
-
-        A key that changes several times in a micro-batch has one row, its last. The stream can be filtered change by
-        change: the newest row of a group that passes stays in the sink, though newer ones do not pass. Grouping it
-        counts changes, not groups.
-        """
-        node = StepNode(self._node, None, find_call_site())
-        return KStream(self._record, self._record.add(node), Lineage())
-
-    def outputMode(self, outputMode: str) -> KStream | KTable:
-        """Choose which rows go on, as ``DataStreamWriter.outputMode``.
-
-        Args:
-            outputMode: ``"update"``, each change of a group, which is what happens without it; or ``"append"``, the
-                final row of each window, once, when it is over. That takes ``withWatermark`` and a grouping by
-                ``F.window``, and is a stream: its rows never change.
-
-        Raises:
-            TopologyException: it is neither.
-        """
-        call_site = find_call_site()
-        if outputMode == "update":
-            return self
-        if outputMode != "append":
-            raise TopologyException(
-                f'{call_site}: outputMode() takes "update" or "append", not {outputMode!r}; the whole table after each '
-                "micro-batch would be written again and again"
-            )
-        node = StepNode(self._node, None, call_site, final=True)
-        return KStream(self._record, self._record.add(node), Lineage())
-
-    def join(self, other: Any, on: Any = None, how: str = "inner") -> KTable:
+    def join(self, other: Any, on: Any = None, how: str = "inner") -> KTable:  # type: ignore[override]
         """Join with another table, as ``KTable.join`` of Kafka Streams.
 
         **By key.** One row for each key, updated when either side changes, and deleted when a side's row disappears
@@ -526,20 +436,49 @@ class KTable(_RankedRows):
         Raises:
             TopologyException: an argument has the wrong type, or the tables have other keys.
         """
-        call_site = find_call_site()
+        call = Call(find_call_site(), "join")
         if not isinstance(other, KTable) or other._record is not self._record:
             hint = "; a stream looks into a table, stream.join(table, ...)" if isinstance(other, KStream) else ""
-            if isinstance(other, GlobalKTable) or is_data_frame(other):
+            if isinstance(other, GlobalKTable) or (isinstance(other, DataFrame) and not isinstance(other, Ending)):
                 hint = "; streams look into those: to_stream() first, which gives each change of the table by itself"
             raise TopologyException(
-                f"{call_site}: join() of a table takes a table of the same builder, not {other!r}{hint}"
+                f"{call.where}: join() of a table takes a table of the same builder, not {other!r}{hint}"
             )
-        sides = (self._node, self._lineage), (other._node, other._lineage)
-        node = join_tables(self._record, *sides, on, how, call_site)
-        key = key_of(node) if isinstance(node, AggregationNode) else node.columns
-        return KTable(self._record, node, Lineage.of_repartition(key))
+        return self._made(call, lambda: DataFrame.join(self, other, on, how), other)
 
-    def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream[KTable]:
+    def to_stream(self) -> KStream:
+        """Return the changes as a stream, each a row of its own, as ``KTable.toStream`` of Kafka Streams.
+
+        A key that changes several times in a micro-batch has one row, its last. The stream can be filtered change by
+        change: the newest row of a group that passes stays in the sink, though newer ones do not pass. Grouping it
+        counts changes, not groups.
+        """
+        node = StreamNode(call_site=find_call_site(), text="to_stream()", given=self._rows)
+        return self._streamed(node)
+
+    def outputMode(self, outputMode: str) -> KStream | KTable:
+        """Choose which rows go on, as ``DataStreamWriter.outputMode``.
+
+        Args:
+            outputMode: ``"update"``, each change of a group, which is what happens without it; or ``"append"``, the
+                final row of each window, once, when it is over. That takes ``withWatermark`` and a grouping by
+                ``F.window``, and is a stream: its rows never change.
+
+        Raises:
+            TopologyException: it is neither.
+        """
+        call_site = find_call_site()
+        if outputMode == "update":
+            return self
+        if outputMode != "append":
+            raise TopologyException(
+                f'{call_site}: outputMode() takes "update" or "append", not {outputMode!r}; the whole table after each '
+                "micro-batch would be written again and again"
+            )
+        node = StreamNode(call_site=call_site, text='outputMode("append")', given=self._rows, final=True)
+        return self._streamed(node)
+
+    def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream:  # type: ignore[override]
         """Group the table's rows, as ``KTable.groupBy`` of Kafka Streams: results always reflect its current rows.
 
         When a row changes or is deleted, its old version is subtracted from its old group, and the new one is added to
@@ -554,58 +493,16 @@ class KTable(_RankedRows):
         Raises:
             TopologyException: there are no columns, or one is of the wrong kind.
         """
-        call_site = find_call_site()
-        keys = grouping_columns("groupBy", flat(cols), call_site)
-        if any(map(is_session_window, keys)):
-            raise TopologyException(
-                f"{call_site}: groupBy() of a table takes no F.session_window(): its rows change, and sessions cannot "
-                "be taken apart again; group the stream that the table is made of, or its changes, to_stream()"
-            )
-        words, name = key_words(keys), check_name(name, call_site)
-        node, after = repartition_for(self._record, self._node, keys, words, name, call_site, changes=True)
-        return _grouped(self._record, node, keys, after, words, call_site)
+        return GroupedStream(self, flat(cols), name, find_call_site())
 
-    def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
-        if best.ties:
-            raise TopologyException(
-                f"{call_site}: {best.text}: rank() is of the rows of a stream, in windows that end; of a table, whose "
-                "rows change, F.row_number() keeps the first ones"
-            )
-        plain = tuple(quoted((column,)) for column in best.partition)
-        node, _ = repartition_for(self._record, self._node, plain, best.partition, None, call_site, changes=True)
-        return _best_kept(self._record, node, best, call_site)
+    groupby = groupBy  # type: ignore[assignment]
+
+    def _streamed(self, node: StreamNode) -> KStream:
+        output = analyzed(self._rows.frame).output()
+        names = unique(column.name for column in self._rows.columns)
+        self._record.add(node, output, Spread({}), names=names)
+        return frame_at(self._record, begin(node))
 
 
 def _of_another_join(name: str, value: object, others: str, call_site: CallSite) -> TopologyException:
     return TopologyException(f"{call_site}: {name}={value!r} of join() is for {others}; leave it out")
-
-
-def _best_kept(record: Record, node: Node, best: BestRows, call_site: CallSite) -> KTable:
-    """Write down a table of the first rows of each key, where those of one key are in one task."""
-    columns = best.partition if best.ties else (*best.partition, best.number)
-    keys = tuple(quoted((column,)) for column in columns)
-    words = ("top", str(best.count), "by", *best.partition)
-    grouping = record.add(GroupingNode(node, keys, words, best.text, call_site))
-    ranking = Ranking(best.number, best.order, best.count, best.ties)
-    kept = AggregationNode(grouping, (), None, True, best.text, call_site, newest=True, ranking=ranking)
-    return KTable(record, record.add(kept), Lineage())
-
-
-def _grouped(  # noqa: PLR0917 - as they are needed
-    record: Record,
-    node: Node,
-    keys: tuple[Any, ...],
-    after: tuple[Any, ...],
-    words: tuple[str, ...],
-    call_site: CallSite,
-    located: tuple[str, ...] | None = None,
-    stream: Callable[[Node], KStream] | None = None,
-) -> GroupedStream[KTable]:
-    """Write a grouping down, by ``after``: what the keys that the user wrote are where the rows are.
-
-    ``located`` are the columns that have rows in their tasks without a repartition topic.
-    """
-    text = f"groupBy({', '.join(argument_text(key) for key in keys)})"
-    grouping = record.add(GroupingNode(node, after, words, text, call_site))
-    lineage = table_lineage(node, located, keys)
-    return GroupedStream(record, grouping, lambda kept: KTable(record, kept, lineage), stream)

@@ -1,8 +1,4 @@
-"""What a topology consists of, as the runtime reads it: frozen values, no behaviour.
-
-Arguments of steps stay what the user passed (text, Columns, functions); only the runtime, which knows Spark, looks
-into them. Comparing two Columns makes a third one instead of an answer, so plan parts are compared by identity.
-"""
+"""What a topology consists of, as the runtime reads it: frozen values, no behaviour."""
 
 from __future__ import annotations
 
@@ -10,53 +6,39 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparkrelay.operators.stream_join.step import StreamJoin
+from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from sparkrelay.operators.aggregate.calls import AggregateCall
     from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.calls.stateful_steps import Aggregation, TableJoin
+    from sparkrelay.topology.nodes import EventTime
+    from sparkrelay.topology.rows import Rows
     from sparkrelay.types import BatchId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """One row-wise step.
+class Segment:
+    """Row-wise steps of a leg.
 
     Attributes:
-        kind: the DataFrame method: ``select``, ``where``, ``withColumn``, ...
-        args: its positional arguments, as written.
-        kwargs: its keyword arguments (of ``transform`` and ``dropna``).
-        call_site: the line that wrote it.
-        text: the step as people read it; the same in every process that runs the same program.
-        table_key: of a table's step that stands in front of another table, which holds the rows behind it: the columns
-            of the key in front of the step, and copies of them. A filter drops no row there: one that does not pass
-            deletes what its key has. None for all other steps.
+        rows: behind them, as they were analysed over the leaf of the node before.
+        names: what the columns are called behind them: as the next node calls them.
+        steps: the steps in words, the first one first; the same in every process that runs the same program.
+        deletes: for each of the steps, in front of a table that holds the rows behind them, the places of the columns
+            that hold its key: what does not pass a filter there deletes. Empty for all other rows.
     """
 
-    kind: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    call_site: CallSite
-    text: str
-    table_key: tuple[str, ...] | None = None
-
-    @property
-    def is_union(self) -> bool:
-        """True where another stream comes in; it stands in the legs of both, and changes no row."""
-        return self.kind in {"union", "unionByName"}
-
-    @property
-    def is_filter(self) -> bool:
-        """True if it lets some rows through and others not, and changes none."""
-        return self.kind in {"where", "filter", "dropna"}
-
-    @property
-    def refresh(self) -> str | None:
-        """The interval after which a join collects its DataFrame again; None for any other step."""
-        return self.kwargs.get("refresh") if self.kind == "join" else None
+    rows: Rows
+    names: tuple[str, ...]
+    steps: tuple[str, ...] = ()
+    deletes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,29 +47,196 @@ class Lookup:
 
     Attributes:
         store: the table's, which a leg of the same subtopology keeps, or every process.
-        columns: the key's columns, in the table's order; the rows have columns of these names.
+        columns: the key's columns, in the table's order, as the rows call them.
+        given: the columns that come from the table, as they are called behind it.
+        found: the column behind it that says whether the table has the key.
         how: ``inner`` leaves rows out whose key the table does not have, ``left`` gives them nulls.
         call_site: the line that wrote it.
         text: the step as people read it.
         is_global: True for a global table, which every process keeps.
         as_of: True for a table with a history: each row finds what was there at its own time.
-        watermark: column of these times, and how late rows may come; None: they are the records' timestamps.
+        watermark: what these times are; None: they are the records' timestamps.
         grace: for how long rows have waited in front of it, such as ``"5 minutes"``; or None.
     """
 
     store: str
     columns: tuple[str, ...]
+    given: StructType
+    found: str
     how: str
     call_site: CallSite
     text: str
     is_global: bool = False
     as_of: bool = False
-    watermark: tuple[str, str] | None = None
+    watermark: EventTime | None = None
     grace: str | None = None
 
     kind: ClassVar[str] = "join"
-    is_union: ClassVar[bool] = False
-    refresh: ClassVar[None] = None
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The hidden column of the times as of which rows look, if it is not their records' timestamps."""
+        return () if self.watermark is None else (hidden_columns.EVENT_TIME,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collected:
+    """A join with a DataFrame that is collected, and again after a while.
+
+    Attributes:
+        frame: the DataFrame: the columns that are equal to those of the rows, then the others.
+        keys: names of those columns of the rows.
+        given: names of the others, behind the join.
+        how: ``inner`` or ``left``.
+        refresh: after which time it is collected again.
+        columns: of the rows behind it.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+    """
+
+    frame: DataFrame
+    keys: tuple[str, ...]
+    given: tuple[str, ...]
+    how: str
+    refresh: str
+    columns: StructType
+    call_site: CallSite
+    text: str
+
+    kind: ClassVar[str] = "join"
+
+
+#: What a leg is made of between its source, its stateful step and its end.
+Part = Segment | Lookup | Collected
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One of the columns that rows are ordered by.
+
+    Attributes:
+        column: its name.
+        descending: True where the largest value comes first.
+        nulls_first: True where nulls come first.
+    """
+
+    column: str
+    descending: bool
+    nulls_first: bool
+
+    def __str__(self) -> str:
+        """Return it as SQL has it."""
+        return f"{self.column} {'desc' if self.descending else 'asc'} nulls {'first' if self.nulls_first else 'last'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Which rows a table holds of each key: the first ones in an order.
+
+    Attributes:
+        number: the column that gets a row's place, from 1 on; the last of the table's keys. With ``ties`` its rank.
+        order: by what rows come first; of those that are equal in all of it, the one that came first.
+        count: how many rows of a key are held. With ``ties``: up to which rank.
+        ties: whether rows that are equal in all of the order have one rank, however many they are.
+    """
+
+    number: str
+    order: tuple[Order, ...]
+    count: int
+    ties: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableJoin:
+    """What the rows of a leg are joined of: tables of one key, which legs of the same subtopology keep.
+
+    Attributes:
+        left: the left table's store; or a join of others.
+        right: the right one's.
+        columns: the joined rows' columns, those of the key first.
+        width: how many columns the key has.
+        how: ``inner``, ``left``, ``right`` or ``full``.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+        referencing: of a join by a foreign key: the left table's store, or a join of others, in other tasks; ``left``
+            is the store of its rows by foreign key then. Else None.
+        foreign: of such a join: how many columns the right table's key has.
+    """
+
+    left: TableJoin | str
+    right: TableJoin | str
+    columns: StructType
+    width: int
+    how: str
+    call_site: CallSite
+    text: str
+    referencing: TableJoin | str | None = None
+    foreign: int = 0
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The stores of its tables, from left to right, each once."""
+        return tuple(dict.fromkeys((*_stores_of(self.left), *_stores_of(self.right))))
+
+    @property
+    def referencing_stores(self) -> tuple[str, ...]:
+        """Of a join by a foreign key: the stores of the left table."""
+        return () if self.referencing is None else _stores_of(self.referencing)
+
+
+def _stores_of(table: TableJoin | str) -> tuple[str, ...]:
+    return table.stores if isinstance(table, TableJoin) else (table,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregation:
+    """The stateful step of a leg, where it keeps a table.
+
+    Attributes:
+        store: the store's name; the runtime composes ``<application.id>-<store>-changelog`` from it.
+        keys: names of the grouping columns.
+        columns: of the store's rows, the grouping columns first.
+        logged: False for a store without changelog: what it holds is on one disk only.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+        calls: its aggregates, in the order of their columns; none where ``newest``.
+        watermark: what the event times of rows are, and how late they may come; or None.
+        window: the grouping column that is a window; or None.
+        sessions: True where that is a session: its groups merge where they touch.
+        final: True where only the rows of windows that are over go on, each once.
+        newest: True for a table that holds rows as they came, and has no aggregates: the newest of each key.
+        ranking: where it holds not the newest row of each key but the first ones in an order: which; else None.
+        is_global: True for a table that every process has whole, and keeps by itself.
+        of_topic: True for a table that is read from a topic of the user's, as it is (``StreamsBuilder.table``).
+        retention: for how long windows that are over stay in the store, such as ``"7 days"``; or None.
+        reuses_topic: True where the topic that it is read from is its changelog (``topology.optimization``).
+        keeps_changelog: why it has a changelog of its own although topics are reused, in words; empty otherwise.
+        answers: of a table of rows that are joined by a foreign key: the join, whose answers come in; else None.
+        history: of a table of newest rows: for how long it also knows the rows before them; or None.
+        decided_by: the grouping columns that make the message key, in its order; None: others do.
+    """
+
+    store: str
+    keys: tuple[str, ...]
+    columns: StructType
+    logged: bool
+    call_site: CallSite
+    text: str
+    calls: tuple[AggregateCall, ...] = ()
+    watermark: EventTime | None = None
+    window: str | None = None
+    sessions: bool = False
+    final: bool = False
+    newest: bool = False
+    is_global: bool = False
+    retention: str | None = None
+    ranking: Ranking | None = None
+    of_topic: bool = False
+    reuses_topic: bool = False
+    keeps_changelog: str = ""
+    answers: TableJoin | None = None
+    history: str | None = None
+    decided_by: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +251,7 @@ class Source:
         timestamp: decoded column that gives the event time, or None for the record's own timestamp.
         internal: True for a repartition topic.
         call_site: the line that wrote it.
+        columns: all that it can give.
         changes: True for a repartition topic with the rows of a table, each as it was and as it is.
         raw: True for one with rows of a stream without formats, which are passed on as those are.
     """
@@ -113,6 +263,7 @@ class Source:
     timestamp: str | None
     internal: bool
     call_site: CallSite
+    columns: StructType
     changes: bool = False
     raw: bool = False
 
@@ -202,14 +353,15 @@ class Leg:
         id: its name, unique in the topology and stable: a store's journal on disk carries it.
         subtopology: number of the subtopology.
         source: where rows come from.
-        before: row-wise steps and lookups before the stateful one, or all of them if there is none.
-        aggregation: the stateful step, if it is one.
-        after: row-wise steps behind the stateful one.
-        table_steps: how many of ``after`` are steps of the table, before ``to_stream()``: of them only filters may drop
-            rows, which deletes them behind the table.
+        before: row-wise steps and lookups before the stateful one, or all of them if there is none; the last of them
+            is what the stateful step takes in.
+        aggregation: the stateful step, if it is one that keeps a table.
+        of_table: row-wise steps of the table: of them only filters may drop rows, which deletes them behind the table.
+        after: steps of the stream behind the stateful step and those of its table.
         sink: where rows go, or None for a leg that only keeps a store.
-        changes_of: the store whose changes its rows are, kept by a leg of the same source; ``after`` has its steps.
-            None for a leg that reads its source.
+        changes_of: the store whose changes its rows are, kept by a leg of the same source. None for a leg that reads
+            its source.
+        changed: the columns of that store's rows.
         action: what is done with its rows where they go to no topic, or None.
         late_for: the grouping whose late rows it passes on, which another leg of the same source keeps, or None.
         emitting: the stateful step, if it is one that emits a stream. The store of a join of streams is kept by all the
@@ -221,10 +373,10 @@ class Leg:
     id: str
     subtopology: int
     source: Source
-    before: tuple[Step | Lookup, ...]
+    before: tuple[Part, ...]
     aggregation: Aggregation | None
-    after: tuple[Step, ...]
-    table_steps: int
+    of_table: tuple[Segment, ...]
+    after: tuple[Part, ...]
     sink: Sink | None
     changes_of: str | None = None
     action: Show | Foreach | ForeachBatch | None = None
@@ -232,6 +384,14 @@ class Leg:
     emitting: EmittingStep | None = None
     table_join: TableJoin | None = None
     also: tuple[Source, ...] = ()
+    changed: StructType | None = None
+
+    @property
+    def taken(self) -> Rows:
+        """What its stateful step takes in."""
+        last = self.before[-1]
+        assert isinstance(last, Segment), "a stateful step takes in what was projected for it"
+        return last.rows
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -276,7 +436,7 @@ class Leg:
     @property
     def filters_table(self) -> bool:
         """True if a step of its table lets some rows through and others not."""
-        return any(step.is_filter for step in self.after[: self.table_steps])
+        return any(segment.rows.filters for segment in self.of_table)
 
     @property
     def reads_stores(self) -> frozenset[str]:
@@ -298,11 +458,15 @@ class Leg:
         return tuple(step for step in self.before if isinstance(step, Lookup))
 
     @property
-    def collected(self) -> tuple[Step, ...]:
+    def collected(self) -> tuple[Collected, ...]:
         """Its joins with DataFrames that are collected, in order."""
-        return tuple(
-            step for step in (*self.before, *self.after) if isinstance(step, Step) and step.refresh is not None
-        )
+        return tuple(part for part in (*self.before, *self.after) if isinstance(part, Collected))
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """What is done to its rows, in words, but for its stateful step."""
+        for part in (*self.before, *self.of_table, *self.after):
+            yield from part.steps if isinstance(part, Segment) else (part.text,)
 
     @property
     def passes_kafka_columns(self) -> bool:

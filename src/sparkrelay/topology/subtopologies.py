@@ -11,33 +11,49 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import StructType
+
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.calls.branches import with_branches
-from sparkrelay.topology.calls.stateful_steps import Aggregation, TableJoin
+from sparkrelay.topology.branches import with_branches
 from sparkrelay.topology.node_names import NodeNames
 from sparkrelay.topology.nodes import (
     ActionNode,
+    AggregationNode,
+    BehindNode,
+    CollectedNode,
     EmittingNode,
-    GroupingNode,
     LookupNode,
+    Passing,
     RepartitionNode,
     SinkNode,
     SourceNode,
-    StepNode,
+    StreamNode,
     TableJoinNode,
-    UnionNode,
-    watermark_before,
 )
-from sparkrelay.topology.structure import ForeachBatch, Leg, Lookup, Sink, Source, Step, Subtopology
+from sparkrelay.topology.step_words import step_words
+from sparkrelay.topology.structure import (
+    Aggregation,
+    Collected,
+    ForeachBatch,
+    Leg,
+    Lookup,
+    Segment,
+    Sink,
+    Source,
+    Subtopology,
+    TableJoin,
+)
 from sparkrelay.topology.topology import Topology
 from sparkrelay.topology.ways import all_ways, starts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sparkrelay.operators.emitting.step import EmittingStep
-    from sparkrelay.topology.nodes import AggregationNode, Node, Record
-    from sparkrelay.topology.ways import End, Start, Way
+    from sparkrelay.topology.record import Record
+    from sparkrelay.topology.rows import Rows
+    from sparkrelay.topology.structure import Part
+    from sparkrelay.topology.ways import AnyEnd, Passage, Start, Way
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +65,7 @@ def build_subtopologies(record: Record) -> Topology:
         TopologyException: the result of a step is not used, names clash, or topics form a cycle; names the line.
     """
     _check_leads_somewhere(record)
-    record = with_branches(record)
+    with_branches(record)
     ways = all_ways(record)
     _check_watermarks(ways)
     keepers = _keepers(ways)
@@ -66,12 +82,8 @@ def build_subtopologies(record: Record) -> Topology:
     joins: dict[TableJoinNode, TableJoin] = {}
     legs = []
     for way in ways:
-        first, *also = (sources[start] for start in starts[way])
-        number = numbers[starts[way][0]]
-        if isinstance(way.start, TableJoinNode):
-            legs.append(_joined(way, way.start, (first, *also), number, names, joins))
-        else:
-            legs.append(_leg(way, first, number, names, keepers, joins))
+        found = tuple(sources[start] for start in starts[way])
+        legs.append(_leg(way, found, numbers[starts[way][0]], names, keepers, joins))
     _check_circles(legs)
     _check_changelogs(legs)
     _check_batches(legs)
@@ -97,54 +109,52 @@ def build_subtopologies(record: Record) -> Topology:
 def _check_leads_somewhere(record: Record) -> None:
     if not record.nodes:
         raise TopologyException("the topology is empty; begin with builder.stream(topic)")
-    for leaf in record.leaves():
-        node = leaf
-        # A join by a condition ends in steps that the user did not write; one call has one call site.
-        while isinstance(node, StepNode) and node.parent.call_site is node.call_site:
-            node = node.parent
-        match node:
-            case SourceNode():
-                raise TopologyException(
-                    f"{node.call_site}: nothing is done with stream({', '.join(map(repr, node.topics))}); end it with "
-                    "to(topic), or with groupBy(...).agg(...)"
-                )
-            case GroupingNode():
-                raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
-            case UnionNode() | LookupNode() | EmittingNode() | TableJoinNode():
-                text = node.step.text if isinstance(node, UnionNode) else node.text
-                raise TopologyException(f"{node.call_site}: nothing uses the result of {text}; end it with to(topic)")
-            case StepNode() | RepartitionNode():
-                raise TopologyException(
-                    f"{node.call_site}: nothing uses the result of {node.text}: every step returns a new object; end "
-                    "it with to(topic), or remove it"
-                )
+    for missing in record.open.values():
+        raise TopologyException(missing)
+    for written in record.unused.values():
+        raise TopologyException(
+            f"{written.call_site}: nothing uses the result of {written.method}(...): every step returns a new object; "
+            "end it with to(topic), or remove it"
+        )
+    followed = {rows.node for node in record.nodes for rows in node.inputs}
+    followed |= {node.table for node in record.nodes if isinstance(node, LookupNode)}
+    followed |= {rows.node for node in record.nodes if isinstance(node, LookupNode) for rows in (node.of,)}
+    joins = [node for node in record.nodes if isinstance(node, TableJoinNode)]
+    followed |= {at for node in joins for at in (node.left, node.right, *(rows.node for rows in node.of))}
+    for node in record.nodes:
+        if node in followed or isinstance(node, AggregationNode | SinkNode | ActionNode):
+            continue
+        if isinstance(node, SourceNode):
+            raise TopologyException(
+                f"{node.call_site}: nothing is done with stream({', '.join(map(repr, node.topics))}); end it with "
+                "to(topic), or with groupBy(...).agg(...)"
+            )
+        text = getattr(node, "text", "")
+        raise TopologyException(f"{node.call_site}: nothing uses the result of {text}; end it with to(topic)")
 
 
 def _check_watermarks(ways: Iterable[Way]) -> None:
     for way in ways:
-        if way.late is not None and watermark_before(way.late) is None:
-            raise TopologyException(
-                f"{way.late.call_site}: agg(..., late_to=...) needs to know which rows are late: put "
-                'withWatermark("time", "10 minutes") before groupBy()'
-            )
         node = way.aggregation
-        if node is not None and node.retention is not None and way.watermark is None:
-            raise TopologyException(
-                f"{node.call_site}: agg(..., retention={node.retention!r}) needs to know when a window is over: put "
-                'withWatermark("time", "10 minutes") before groupBy()'
-            )
-        if node is not None and node.ranking is not None and node.ranking.ties and way.final is None:
+        if node is not None and node.step.ranking is not None and node.step.ranking.ties and way.final is None:
             raise TopologyException(
                 f"{node.call_site}: {node.text}: rows that are equal in the order have no key of their own, which each "
                 'row of a table needs. With withWatermark("time", "10 minutes") before it and a column of F.window in '
                 'partitionBy(), outputMode("append") behind it gives the rows of windows that are over; F.row_number() '
                 "keeps as many rows as are asked for at any time"
             )
-        if way.final is not None and way.watermark is None:
+        if way.final is None or node is None:
+            continue
+        if node.step.watermark is None:
             raise TopologyException(
                 f'{way.final.call_site}: outputMode("append") needs to know when a window is over: put '
                 'withWatermark("time", "10 minutes") before groupBy(), with the column of event times and how late '
                 "rows may come"
+            )
+        if node.step.window is None:
+            raise TopologyException(
+                f'{node.call_site}: outputMode("append") gives the final row of each window, and this grouping has '
+                'none: group by F.window("time", "1 hour") too'
             )
 
 
@@ -173,12 +183,16 @@ def _warn_of_windows(keepers: Iterable[Way]) -> None:
     """Say which stores will only ever grow."""
     for way in keepers:
         node = way.aggregation
-        if node is not None and "window(" in node.parent.text and way.watermark is None:
+        if node is not None and node.step.window is not None and node.step.watermark is None:
             log.warning(
                 '%s: the windows of %s never end, so its state and its changelog only grow; .withWatermark("time", '
                 '"1 day") before groupBy() says how late rows may come',
                 node.call_site,
-                node.parent.text,
+                node.text,
+            )
+        elif node is not None and not node.step.newest and node.step.window is None and node.step.watermark is not None:
+            log.warning(
+                "%s: without F.window among its columns, the groups of a watermark never end", node.call_site
             )
 
 
@@ -186,7 +200,7 @@ def _warn_of_deletions(keepers: Iterable[Way]) -> None:
     """Say which tables are not deleted from: a lookup takes no record without a value, as in Kafka Streams."""
     for way in keepers:
         node = way.aggregation
-        if node is not None and node.newest and node.ranking is None and way.lookups:
+        if node is not None and node.step.newest and node.step.ranking is None and way.lookups:
             log.warning(
                 "%s: records without a value end at the join of %s, as in Kafka Streams, so they delete nothing from "
                 "this table; where that is wanted, mark deleted rows by a column, and leave them out with where()",
@@ -202,10 +216,10 @@ def _warn_of_endless_state(record: Record) -> None:
 
 
 def _check_doubled(ways: Iterable[Way]) -> None:
-    seen: dict[tuple[Node, str], SinkNode] = {}
+    seen: dict[tuple[Rows, str], SinkNode] = {}
     for way in ways:
         if isinstance(way.end, SinkNode):
-            first = seen.setdefault((way.end.parent, way.end.topic), way.end)
+            first = seen.setdefault((way.end.given, way.end.topic), way.end)
             if first is not way.end:
                 raise TopologyException(
                     f"{way.end.call_site}: {first.call_site} writes the same rows to {way.end.topic!r} already; "
@@ -217,7 +231,7 @@ def _check_lookups(ways: Iterable[Way], keepers: Mapping[AggregationNode, Way]) 
     """Refuse to look into a table of the rows that look: their times do not say which of two is first."""
     for way in ways:
         for node in way.lookups:
-            if node.table.is_global:
+            if node.table.step.is_global:
                 continue
             kept = keepers[node.table]
             own = way.start is kept.start or (
@@ -253,10 +267,11 @@ def _check_ways_out(ways: Iterable[Way]) -> None:
 
 
 def _source(node: Start, names: NodeNames) -> Source:
+    columns = node.leaf.columns
     if isinstance(node, SourceNode):
-        return Source(names[node], node.topics, node.key, node.value, node.timestamp, False, node.call_site)
+        return Source(names[node], node.topics, node.key, node.value, node.timestamp, False, node.call_site, columns)
     topic = f"{names[node]}-repartition"
-    return Source(topic, (topic,), None, None, None, True, node.call_site, node.changes, node.raw)
+    return Source(topic, (topic,), None, None, None, True, node.call_site, columns, node.changes, node.raw)
 
 
 def _numbers(
@@ -267,7 +282,7 @@ def _numbers(
 ) -> dict[Start, int]:
     """Return the number of each start's subtopology; last come those of global tables, which have no tasks."""
     # Starts in the order of writing: ``sources`` keeps it, and writers of a repartition topic come before its readers.
-    alone = {way.start for way in ways if way.aggregation is not None and way.aggregation.is_global}
+    alone = {way.start for way in ways if way.aggregation is not None and way.aggregation.step.is_global}
     used = {start for way in ways for start in starts[way]} - alone
     groups: list[tuple[list[Start], set[tuple[bool, str]]]] = []
     for start, source in sources.items():
@@ -276,7 +291,7 @@ def _numbers(
         _join_groups(groups, [start], {(source.internal, topic) for topic in source.topics})
     for way in ways:
         # A lookup runs in the task that keeps its table, and a join by a foreign key in that of the right table.
-        tables = [*(node.table for node in way.lookups if not node.table.is_global), *way.referencing]
+        tables = [*(node.table for node in way.lookups if not node.table.step.is_global), *way.referencing]
         together = [starts[way], *(starts[way] + starts[keepers[table]] for table in tables)]
         if way.emitting is not None:
             together.append(tuple(s for other in ways if other.emitting is way.emitting for s in starts[other]))
@@ -303,33 +318,18 @@ def _join_groups(
 def _aggregation(way: Way, names: NodeNames, joins: dict[TableJoinNode, TableJoin]) -> Aggregation:
     node = way.aggregation
     assert node is not None, "a way that keeps a store leads through it"
-    store = names[node]
-    text = node.text if node.newest else f"{node.parent.text}.{node.text}"
-    if way.final is not None:
-        text += '.outputMode("append")'
-    return Aggregation(
-        store,
-        store,
-        node.parent.keys,
-        node.aggregates,
-        node.logged,
-        node.call_site,
-        text,
-        watermark=way.watermark,
+    return replace(
+        node.step,
+        store=names[node],
+        text=node.text if way.final is None else f'{node.text}.outputMode("append")',
         final=way.final is not None,
-        newest=node.newest,
-        is_global=node.is_global,
-        of_topic=node.of_topic,
-        retention=node.retention,
-        ranking=node.ranking,
         answers=None if node.answers is None else _table_join(node.answers, names, joins),
-        history=node.history,
     )
 
 
 def _leg(  # noqa: PLR0917 - what is known of one leg
     way: Way,
-    source: Source,
+    sources: tuple[Source, ...],
     number: int,
     names: NodeNames,
     keepers: Mapping[AggregationNode, Way],
@@ -347,53 +347,46 @@ def _leg(  # noqa: PLR0917 - what is known of one leg
         id_ = f"{id_}#{way.number}"
     # Stores, sinks and repartition topics are named apart; a prefix keeps a sink called like a store from its journal.
     prefix = "store" if stateful is not None else "topic" if isinstance(way.end, RepartitionNode) else "sink"
-    sink = _sink(way.end, names)
     action = way.end.action if isinstance(way.end, ActionNode) else None
     if isinstance(action, ForeachBatch):
         action = replace(action, name=names[way.end])
-    if way.aggregation is not None and not keeps:
-        store = names[way.aggregation]
-        return Leg(f"{prefix}:{id_}", number, source, (), None, way.after, way.table_steps, sink, store, action)
-    before = tuple(step if isinstance(step, Step) else _lookup(step, names) for step in way.before)
+    goes_on = way.aggregation is not None and not keeps
     return Leg(
         f"{prefix}:{id_}",
         number,
-        source,
-        before,
+        sources[0],
+        () if goes_on else tuple(_parts(way.before, names)),
         aggregation,
-        way.after,
-        way.table_steps,
-        sink,
+        tuple(part for part in _parts(way.of_table, names) if isinstance(part, Segment)),
+        tuple(_parts(way.after, names)),
+        _sink(way.end, names),
+        changes_of=names[way.aggregation] if goes_on and way.aggregation is not None else None,
         action=action,
         late_for=None if way.late is None else _aggregation(keepers[way.late.table], names, joins),
         emitting=emitting,
-    )
-
-
-def _joined(  # noqa: PLR0917 - what is known of one leg
-    way: Way,
-    start: TableJoinNode,
-    sources: tuple[Source, ...],
-    number: int,
-    names: NodeNames,
-    joins: dict[TableJoinNode, TableJoin],
-) -> Leg:
-    """Return the leg of rows that are joined of tables. It keeps none of them: other legs do."""
-    id_ = names[way.end]
-    prefix, id_ = ("topic", f"{id_}-repartition") if isinstance(way.end, RepartitionNode) else ("sink", id_)
-    return Leg(
-        f"{prefix}:{id_}" if way.number == 1 else f"{prefix}:{id_}#{way.number}",
-        number,
-        sources[0],
-        (),
-        None,
-        way.after,
-        way.table_steps,
-        _sink(way.end, names),
-        action=way.end.action if isinstance(way.end, ActionNode) else None,
-        table_join=_table_join(start, names, joins),
+        table_join=_table_join(way.start, names, joins) if isinstance(way.start, TableJoinNode) else None,
         also=sources[1:],
+        changed=way.aggregation.step.columns if goes_on and way.aggregation is not None else None,
     )
+
+
+def _parts(passages: Sequence[Passage], names: NodeNames) -> Iterator[Part]:
+    """Yield what is done to rows on a piece of a way."""
+    for passage in passages:
+        rows, to = passage.rows, passage.to
+        called = [*rows.schema.names]
+        if isinstance(to, Passing):
+            called[: to.width] = to.leaf.columns.names[: to.width]
+        deletes = tuple(range(len(rows.node.spread.held))) if isinstance(rows.node, BehindNode) else ()
+        stateful = isinstance(to, AggregationNode | EmittingNode)
+        if stateful or not (rows.is_leaf and called == rows.node.leaf.columns.names):
+            yield Segment(rows, tuple(called), step_words(rows), deletes)
+        if isinstance(to, LookupNode):
+            yield _lookup(to, names)
+        elif isinstance(to, CollectedNode):
+            columns = to.leaf.columns
+            given = tuple(columns.names[to.width :])
+            yield Collected(to.frame, to.keys, given, to.how, to.refresh, columns, to.call_site, to.text)
 
 
 def _table_join(node: TableJoinNode, names: NodeNames, joins: dict[TableJoinNode, TableJoin]) -> TableJoin:
@@ -404,7 +397,17 @@ def _table_join(node: TableJoinNode, names: NodeNames, joins: dict[TableJoinNode
             for side in (node.left, node.right, node.referencing)
             if side is not None
         )
-        joins[node] = TableJoin(left, right, node.columns, node.how, node.call_site, node.text, *referencing)
+        joins[node] = TableJoin(
+            left,
+            right,
+            node.leaf.columns,
+            node.width,
+            node.how,
+            node.call_site,
+            node.text,
+            *referencing,
+            foreign=node.foreign,
+        )
     return joins[node]
 
 
@@ -418,17 +421,19 @@ def _lookup(node: LookupNode, names: NodeNames) -> Lookup:
     return Lookup(
         names[table],
         node.columns,
+        StructType(node.leaf.columns.fields[node.width : -1]),
+        node.leaf.columns.names[-1],
         node.how,
         node.call_site,
         node.text,
-        is_global=table.is_global,
-        as_of=table.history is not None,
-        watermark=node.watermark,
+        is_global=table.step.is_global,
+        as_of=table.step.history is not None,
+        watermark=node.time,
         grace=node.grace,
     )
 
 
-def _sink(end: End, names: NodeNames) -> Sink | None:
+def _sink(end: AnyEnd, names: NodeNames) -> Sink | None:
     match end:
         case SinkNode():
             return Sink(names[end], end.topic, end.key, end.value, False, None, end.call_site, headers=end.headers)

@@ -6,15 +6,13 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.topology.columns import argument_text
 from sparkrelay.topology.describe import describe, dot, format_text, graph
 from sparkrelay.topology.public_calls import public_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sparkrelay.topology.calls.stateful_steps import TableJoin
-    from sparkrelay.topology.structure import Leg, Sink, Subtopology
+    from sparkrelay.topology.structure import Leg, Sink, Subtopology, TableJoin
 
 
 @public_calls
@@ -130,10 +128,9 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
         "topics": source.topics,
         "internal": source.internal,
         "formats": [format_text(source.key), format_text(source.value), source.timestamp],
-        "before": [step.text for step in leg.before],
         "store": None if aggregation is None else aggregation.store,
-        "aggregation": None if aggregation is None else [aggregation.text, *map(argument_text, aggregation.keys)],
-        "after": [step.text for step in leg.after],
+        "aggregation": None if aggregation is None else [aggregation.text, *aggregation.keys],
+        "steps": [*leg.texts],
         "sink": _sink_parts(leg.sink),
     }
 

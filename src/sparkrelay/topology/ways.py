@@ -3,58 +3,88 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
     EmittingNode,
+    End,
     LateNode,
     LookupNode,
     RepartitionNode,
     SinkNode,
     SourceNode,
-    StepNode,
+    StreamNode,
     TableJoinNode,
-    UnionNode,
+    before,
     tables_of,
-    watermark_before,
     ways_back,
 )
-from sparkrelay.topology.structure import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from sparkrelay.topology.nodes import AnyNode, Record
+    from sparkrelay.topology.nodes import AnyNode
+    from sparkrelay.topology.record import Record
+    from sparkrelay.topology.rows import Rows
 
 Start = SourceNode | RepartitionNode
 Begin = Start | TableJoinNode
-End = SinkNode | ActionNode | RepartitionNode | AggregationNode
+AnyEnd = SinkNode | ActionNode | RepartitionNode | AggregationNode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Rows on a way, and the node that they come to."""
+
+    rows: Rows
+    to: AnyNode
+
+
+@dataclass(slots=True, eq=False)
 class Way:
-    """One leg to be: from a start to an end, with what is between."""
+    """One leg to be: from a start to an end, with what is between.
+
+    Attributes:
+        start: where rows are read, or joined.
+        end: where they go.
+        number: which of several ways to the end it is, from 1 on.
+        before: what is in front of the stateful step, that included; or all.
+        stateful: the step that keeps a store; or None.
+        of_table: what is done to a table's rows, behind the stateful step.
+        after: what is behind that.
+        final: ``outputMode("append")``, or None.
+        late: the rows of a grouping that come late, or None.
+        is_left: True on the way of a join's left stream.
+    """
 
     start: Begin
-    before: tuple[Step | LookupNode, ...]
-    aggregation: AggregationNode | None
-    after: tuple[Step, ...]
-    table_steps: int
-    end: End
-    watermark: tuple[str, str] | None
-    final: StepNode | None
+    end: AnyEnd
     number: int
+    before: list[Passage] = field(default_factory=list)
+    stateful: AggregationNode | EmittingNode | None = None
+    of_table: list[Passage] = field(default_factory=list)
+    after: list[Passage] = field(default_factory=list)
+    final: StreamNode | None = None
     late: LateNode | None = None
-    emitting: EmittingNode | None = None
     is_left: bool = False
+
+    @property
+    def aggregation(self) -> AggregationNode | None:
+        """The stateful step, if it keeps a table."""
+        return self.stateful if isinstance(self.stateful, AggregationNode) else None
+
+    @property
+    def emitting(self) -> EmittingNode | None:
+        """The stateful step, if it emits a stream."""
+        return self.stateful if isinstance(self.stateful, EmittingNode) else None
 
     @property
     def lookups(self) -> tuple[LookupNode, ...]:
         """The tables that it looks into, in order."""
-        return tuple(step for step in self.before if isinstance(step, LookupNode))
+        return tuple(passage.to for passage in self.before if isinstance(passage.to, LookupNode))
 
     @property
     def tables(self) -> tuple[AggregationNode, ...]:
@@ -82,15 +112,15 @@ def starts_of(way: Way, keepers: Mapping[AggregationNode, Way]) -> tuple[Start, 
     return tuple(dict.fromkeys(found))
 
 
-def _ends(record: Record) -> list[AnyNode]:
+def _ends(record: Record) -> list[AnyEnd]:
     """Return where ways end: what is written or acted upon, and the stores that no other way leads through.
 
     A table with steps behind it is kept if somebody needs it as it is: the steps may be another table's, which holds
     what is behind them.
     """
-    ends = [node for node in record.nodes if isinstance(node, SinkNode | ActionNode | RepartitionNode)]
-    through = {at for end in ends for way in ways_back(end.parent) for at in way}
-    followed = {node.parent for node in record.nodes}
+    ends = [node for node in record.nodes if isinstance(node, End | RepartitionNode)]
+    through = {at for end in ends for rows in end.inputs for way in ways_back(before(rows)) for at in way}
+    followed = {before(rows) for node in record.nodes for rows in node.inputs}
     needed = {node.table for node in record.nodes if isinstance(node, LookupNode)}
     needed |= {table for node in record.nodes if isinstance(node, TableJoinNode) for table in node.tables}
     return [
@@ -106,75 +136,64 @@ def ways_behind_emitting(record: Record) -> Counter[EmittingNode]:
 
     Those to one end count too: they part, and come together again by a union.
     """
-    return Counter(node for end in _ends(record) for node in _emitting_before(end.parent))
+    found = (node for end in _ends(record) for rows in end.inputs for node in _emitting_before(rows))
+    return Counter(found)
 
 
-def _emitting_before(node: AnyNode | None) -> Iterator[EmittingNode]:
-    """Yield the step that emits the rows of each way to ``node``, with no topic in between."""
+def _emitting_before(rows: Rows) -> Iterator[EmittingNode]:
+    """Yield the step that emits the rows of each way to here, with no topic in between."""
+    node = rows.node
     if isinstance(node, EmittingNode):
         yield node
-    elif node is not None and not isinstance(node, RepartitionNode):
-        for parent in (node.parent, node.other) if isinstance(node, UnionNode) else (node.parent,):
-            yield from _emitting_before(parent)
+    elif not isinstance(node, RepartitionNode):
+        for one in node.inputs:
+            yield from _emitting_before(one)
 
 
-def _walk(end: AnyNode) -> list[Way]:
+def _walk(end: AnyEnd) -> list[Way]:
     """Return the ways that lead to an end: one for each stream of a union or a join."""
-    assert isinstance(end, SinkNode | ActionNode | RepartitionNode | AggregationNode)
     # Of a repartition topic, the ways are those to it, not the one that begins there.
-    return [_way(end, (end, *nodes), number) for number, nodes in enumerate(ways_back(end.parent), 1)]
+    ways = (steps for rows in end.inputs for steps in _back(rows, end))
+    return [_way(end, steps, number) for number, steps in enumerate(ways, 1)]
 
 
-def _way(end: End, nodes: tuple[AnyNode, ...], number: int) -> Way:
-    aggregation: AggregationNode | None = None
-    before: list[Step | LookupNode] = []
-    after: list[Step | LookupNode] = []
-    streamed = 0
-    final: StepNode | None = None
-    late: LateNode | None = None
-    emitting: EmittingNode | None = None
-    is_left = False
-    for index, node in enumerate(nodes):
-        match node:
-            case AggregationNode():
-                # What was collected so far stands behind it.
-                aggregation, before, after = node, [], before
-            case EmittingNode():
-                emitting, before, after = node, [], before
-                is_left = nodes[index + 1] is node.parent
-            case UnionNode():
-                before.append(node.step)
-            case LateNode():
-                late = node
-            case LookupNode():
-                before.append(node)
-            case StepNode():
-                if node.step is not None:
-                    before.append(node.step)
-                else:
-                    streamed = len(before)
-                    final = node if node.final else final
-            case SourceNode() | RepartitionNode() | TableJoinNode() if node is not end:
-                if isinstance(node, TableJoinNode):
-                    before, after = [], before
-                return Way(
-                    node,
-                    tuple(reversed(before)),
-                    aggregation,
-                    tuple(step for step in reversed(after) if isinstance(step, Step)),
-                    # Final rows never change: what is done to them is done to a stream.
-                    0 if final is not None or emitting is not None else len(after) - streamed,
-                    end,
-                    None if aggregation is None else watermark_before(aggregation.parent),
-                    final,
-                    number,
-                    late,
-                    emitting,
-                    is_left,
-                )
-            case _:
-                pass
-    raise AssertionError("every line of nodes begins with a source")
+def _back(rows: Rows, to: AnyNode) -> Iterator[tuple[Passage, ...]]:
+    """Yield the passages of each way back, the last one first."""
+    node = before(rows)
+    if not node.inputs or isinstance(node, RepartitionNode):
+        yield (Passage(rows, to),)
+        return
+    for one in node.inputs:
+        for way in _back(one, node):
+            yield (Passage(rows, to), *way)
+
+
+def _way(end: AnyEnd, steps: tuple[Passage, ...], number: int) -> Way:
+    first = steps[-1]
+    start = before(first.rows)
+    assert isinstance(start, SourceNode | RepartitionNode | TableJoinNode), "every way begins where rows are read"
+    way = Way(start, end, number)
+    at = way.before
+    if isinstance(start, TableJoinNode):
+        at = way.of_table
+    for passage in reversed(steps):
+        node = passage.to
+        at.append(passage)
+        if isinstance(node, AggregationNode):
+            way.stateful, at = node, way.of_table
+        elif isinstance(node, EmittingNode):
+            way.stateful, at = node, way.after
+            way.is_left = passage.rows is node.given
+        elif isinstance(node, StreamNode):
+            at = way.after
+            if node.final:
+                way.final = node
+        elif isinstance(node, LateNode):
+            way.late = node
+    if way.final is not None:
+        # Final rows never change: what is done to them is done to a stream.
+        way.after, way.of_table = [*way.of_table, *way.after], []
+    return way
 
 
 def _tables_first(ways: list[Way]) -> list[Way]:
@@ -188,3 +207,5 @@ def _tables_first(ways: list[Way]) -> list[Way]:
         ordered.append(way)
         left.remove(way)
     return ordered
+
+

@@ -8,22 +8,19 @@ several aggregates in the one after it.
 from __future__ import annotations
 
 import functools
-import itertools
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import Column, functions as F
-from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.aggregate.collected_calls import COLLECTED
-from sparkrelay.runtime.compile.catalyst import items, java, kind, named, nodes
+from sparkrelay.catalyst.frames import without_leaves
+from sparkrelay.catalyst.jvm import items, java, kind, nodes, pattern
 from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence, Set as AbstractSet
-
-    from pyspark.sql import DataFrame
+    from collections.abc import Sequence
 
 #: Spark's own overflow error recommends try_sum and try_avg.
 _TRY: Final = (
@@ -83,14 +80,14 @@ class AggregateCall:
 
     Attributes:
         function: its name in ``AggregateSpec``.
-        arguments: its columns; none for ``count_all``.
+        arity: number of its arguments; none for ``count_all``.
         distinct: True if each value of a group counts once.
         options: further options (``AggregateSpec.options``).
         text: the call in SQL, for messages.
     """
 
     function: str
-    arguments: tuple[Column, ...]
+    arity: int
     distinct: bool = False
     options: tuple[Any, ...] = ()
     text: str = ""
@@ -98,139 +95,71 @@ class AggregateCall:
     def argument_names(self, index: int) -> tuple[str, ...]:
         """Return the names of its argument columns if it is the aggregate with this index."""
         return tuple(
-            f"{hidden_columns.PREFIX}argument_{index}{f'_{place}' if place else ''}"
-            for place in range(len(self.arguments))
+            f"{hidden_columns.PREFIX}argument_{index}{f'_{place}' if place else ''}" for place in range(self.arity)
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateCalls:
-    """The aggregates of a grouping.
+class ReadCall(NamedTuple):
+    """An aggregate in an analysed plan.
 
     Attributes:
-        calls: the aggregates with state.
-        results: final columns of the grouping, keys first.
-        held: output columns of the stateful step: keys, then the results of the calls.
-        computed: column of ``results`` -> expression over aggregates; every other column is one of ``held``.
-        keys: Catalyst's grouping expressions.
+        call: what is kept of it.
+        arguments: its arguments.
+        expression: Catalyst's.
     """
 
-    calls: tuple[AggregateCall, ...]
-    results: StructType
-    held: StructType
-    computed: Mapping[str, Computed] = field(default_factory=dict)
-    keys: Sequence[Any] = ()
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The calls for messages: ``max(age) AS oldest``."""
-        names = self.held.names[len(self.held) - len(self.calls) :]
-        named_calls = zip(self.calls, names, strict=True)
-        return tuple(call.text if call.text == name else f"{call.text} AS {name}" for call, name in named_calls)
-
-    @property
-    def words(self) -> dict[str, str]:
-        """Column of ``results`` -> SQL of its expression, for columns that are not plain aggregates."""
-        return {name: str(computed.expression.sql()) for name, computed in self.computed.items()}
-
-    def finish(self, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:
-        """Compute the grouping's final columns from rows of the stateful step."""
-        if not self.computed:
-            return rows
-        attributes = {str(one.name()): one for one in items(rows._jdf.queryExecution().analyzed().output())}
-        keys = [(key, attributes[name]) for key, name in zip(self.keys, self.held.names, strict=False)]
-        columns: list[Column] = []
-        for name in self.results.names:
-            if (computed := self.computed.get(name)) is None:
-                columns += named([name])
-                continue
-            known = [*keys, *((call, attributes[held]) for call, held in computed.calls)]
-            columns.append(_column(_replaced(computed.expression, known)).alias(name))
-        return rows.select(*columns, *named(hidden))
-
-
-@dataclass(frozen=True, slots=True)
-class Computed:
-    """An expression over aggregates.
-
-    Attributes:
-        expression: resolved by Catalyst.
-        calls: each aggregate in it with the column of its result.
-    """
-
+    call: AggregateCall
+    arguments: tuple[Column, ...]
     expression: Any
-    calls: tuple[tuple[Any, str], ...]
 
 
-def read_aggregates(grouped: DataFrame, keys: int, where: str) -> AggregateCalls:
-    """Return the aggregates of a ``groupBy(...).agg(...)``.
+def read_calls(results: Sequence[Any], where: str) -> tuple[list[ReadCall], dict[int, int]]:
+    """Return the aggregates in results of the JVM's.
+
+    Each result that is an aggregate has one of its own, so that the store has a column of that name; what is computed
+    of several takes those that are there.
 
     Args:
-        grouped: its result, on a plan that never runs.
-        keys: number of grouping columns.
+        results: what an aggregation results in.
         where: the user's line, for messages.
+
+    Returns:
+        The aggregates; and place of a result that is one -> which.
 
     Raises:
         TopologyException: an aggregate is not supported.
     """
-    plan = grouped._jdf.queryExecution().analyzed()
-    if kind(plan) != "Aggregate":
-        raise _unsupported(where, f"{plan.nodeName()}")
-    names = grouped.schema.names
-    outputs = [one.child() if kind(one) == "Alias" else one for one in items(plan.aggregateExpressions())]
-    calls: list[AggregateCall] = []
-    held = StructType(grouped.schema.fields[:keys])
-    known: list[tuple[Any, str]] = []
-    computed: dict[str, Computed] = {}
-    for expression, result in zip(outputs[keys:], grouped.schema.fields[keys:], strict=True):
-        if kind(expression) == "AggregateExpression":
-            calls.append(_call(expression, where))
-            held = StructType([*held, result])
-            known.append((expression, result.name))
-    for expression, result in zip(outputs[keys:], grouped.schema.fields[keys:], strict=True):
-        if kind(expression) == "AggregateExpression":
-            continue
-        inside = []
-        for call in (node for node in nodes(expression) if kind(node) == "AggregateExpression"):
-            name = next((name for other, name in known if other.equals(call) or other.semanticEquals(call)), None)
-            if name is None:
-                name = _unlike(str(call.sql()), {*names, *held.names})
-                calls.append(_call(call, where))
-                of = _parse_datatype_json_string(call.dataType().json())
-                held = StructType([*held, StructField(name, of, bool(call.nullable()))])
-                known.append((call, name))
-            inside.append((call, name))
-        computed[result.name] = Computed(expression, tuple(inside))
-    by = items(plan.groupingExpressions())
-    return AggregateCalls(tuple(calls), grouped.schema, held, computed, by)
+    found: list[ReadCall] = []
+    direct: dict[int, int] = {}
+    aggregate = pattern("AGGREGATE_EXPRESSION")
+
+    def add(call: Any) -> None:
+        function, arguments, distinct, options = _parsed_call(call, where)
+        text = without_leaves(str(call.sql()))
+        found.append(ReadCall(AggregateCall(function, len(arguments), distinct, options, text), arguments, call))
+
+    for place, result in enumerate(results):
+        if kind(result) == "Alias" and kind(result.child()) == "AggregateExpression":
+            direct[place] = len(found)
+            add(result.child())
+    for place, result in enumerate(results):
+        if place not in direct and result.containsPattern(aggregate):
+            for call in (node for node in nodes(result) if kind(node) == "AggregateExpression"):
+                if not any(one.expression.equals(call) or one.expression.semanticEquals(call) for one in found):
+                    add(call)
+    return found, direct
 
 
-def _unlike(text: str, taken: AbstractSet[str]) -> str:
-    """Return ``text`` or a numbered variant that is not taken, ignoring case."""
-    lower = {name.lower() for name in taken}
-    names = itertools.chain([text], (f"{text} {number}" for number in itertools.count(2)))
-    return next(name for name in names if name.lower() not in lower)
+class _Parsed(NamedTuple):
+    function: str
+    arguments: tuple[Column, ...]
+    distinct: bool = False
+    options: tuple[Any, ...] = ()
 
 
-def _replaced(expression: Any, known: Sequence[tuple[Any, Any]]) -> Any:
-    """Return an expression with the known subexpressions replaced by their columns."""
-    for whole, attribute in known:
-        if expression.equals(whole) or expression.semanticEquals(whole):
-            return attribute
-    children = items(expression.children())
-    if not children:
-        return expression
-    replaced = [_replaced(child, known) for child in children]
-    return expression.withNewChildren(java("org.apache.spark.api.python.PythonUtils").toSeq(replaced))
-
-
-def _call(expression: Any, where: str) -> AggregateCall:
-    return replace(_parsed_call(expression, where), text=str(expression.sql()))
-
-
-def _parsed_call(expression: Any, where: str) -> AggregateCall:
+def _parsed_call(expression: Any, where: str) -> _Parsed:
     function = expression.aggregateFunction()
-    found, text = kind(function), str(expression.sql())
+    found, text = kind(function), without_leaves(str(expression.sql()))
     if str(function.prettyName()).startswith("try_"):
         raise _unsupported(where, text, _TRY)
     children = [_column(child) for child in items(function.children())]
@@ -242,46 +171,46 @@ def _parsed_call(expression: Any, where: str) -> AggregateCall:
         if distinct:
             raise _unsupported(where, text)
         if nulls and condition is not None:
-            return AggregateCall(ours, (children[0], condition))
-        return AggregateCall(ours, (_where(condition, children[0]),))
+            return _Parsed(ours, (children[0], condition))
+        return _Parsed(ours, (_where(condition, children[0]),))
     if found in _BY:
         if distinct:
             raise _unsupported(where, text)
-        return AggregateCall(_BY[found], (children[0], _where(condition, children[1])))
+        return _Parsed(_BY[found], (children[0], _where(condition, children[1])))
     if found in COLLECTED:
         collected = COLLECTED[found](function, distinct)
         if isinstance(collected, str):
             raise _unsupported(where, text, collected)
         ours, arguments, distinct, options = collected
         first, *others = map(_column, arguments)
-        return AggregateCall(ours, (_where(condition, first), *others), distinct, options)
+        return _Parsed(ours, (_where(condition, first), *others), distinct, options)
     if found == "Count" and not distinct:
         return _count(function, children, condition)
     if found in {"CountIf", "RegrCount"}:
         counts = children[0] if found == "CountIf" else _all_there(children)
         # Neither false nor null counts.
-        return AggregateCall("count", (_where(condition, F.when(counts, F.lit(True))),), distinct)
+        return _Parsed("count", (_where(condition, F.when(counts, F.lit(True))),), distinct)
     if found in _OF_ONE_OF_PAIRS:
         ours, place = _OF_ONE_OF_PAIRS[found]
         argument = F.when(_all_there(children), children[place])
-        return AggregateCall(ours, (_where(condition, argument),), distinct)
+        return _Parsed(ours, (_where(condition, argument),), distinct)
     ours = {"Count": "count", **_OF_ONE, **_OF_PAIRS}.get(found, "")
     if not ours:
         raise _unsupported(where, text)
-    return AggregateCall(ours, (_where(condition, children[0]), *children[1:]), distinct and ours not in _ONCE)
+    return _Parsed(ours, (_where(condition, children[0]), *children[1:]), distinct and ours not in _ONCE)
 
 
-def _count(function: Any, children: Sequence[Column], condition: Column | None) -> AggregateCall:
+def _count(function: Any, children: Sequence[Column], condition: Column | None) -> _Parsed:
     literals = [child.value() for child in items(function.children()) if kind(child) == "Literal"]
     if None in literals:
         # Counts nothing. The type of a bare null cannot be stored.
-        return AggregateCall("count", (F.lit(None).cast("boolean"),))
+        return _Parsed("count", (F.lit(None).cast("boolean"),))
     if len(literals) == len(children):
         if condition is None:
-            return AggregateCall("count_all", ())
-        return AggregateCall("count", (F.when(condition, F.lit(True)),))
+            return _Parsed("count_all", ())
+        return _Parsed("count", (F.when(condition, F.lit(True)),))
     argument = children[0] if len(children) == 1 else F.when(_all_there(children), F.lit(True))
-    return AggregateCall("count", (_where(condition, argument),))
+    return _Parsed("count", (_where(condition, argument),))
 
 
 def _where(condition: Column | None, argument: Column) -> Column:

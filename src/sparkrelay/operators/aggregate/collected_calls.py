@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.runtime.compile.catalyst import items, kind
+from sparkrelay.catalyst.jvm import items, kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

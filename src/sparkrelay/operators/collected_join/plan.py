@@ -1,8 +1,7 @@
 """Joins of a stream with a DataFrame that is collected periodically, on DataFrames.
 
 The join is a step of ours, so the leg's plan has no exchange and can run in a resident job, unlike a broadcast join of
-Spark's. Catalyst still plans Spark's own join, which never runs: it resolves the columns and reports errors as without
-``refresh=``.
+Spark's.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from sparkrelay.errors import SerializationException, StreamsException, TopologyException
 from sparkrelay.operators.collected_join.run import CollectedJoinRunner
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.compile.catalyst import java, kind, nodes, select_names
-from sparkrelay.runtime.compile.row_steps import given_names, joined, visible
-from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields, lost_in_arrow
+from sparkrelay.catalyst.jvm import java, kind, nodes
+from sparkrelay.topology.schemas import arrow_schema, lost_in_arrow
 from sparkrelay.runtime.spark.cancelling import cancelled_when
 from sparkrelay.runtime.spark.jobs import BATCH_POOL, JobFailed, collect_frame
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames, CollectedRows
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
-    from sparkrelay.topology import Leg, Step
+    from sparkrelay.topology import Collected, Leg
 
 _DAY_SECONDS: Final = 86_400
 
@@ -50,16 +48,23 @@ class CollectedJoins:
         self._frames = frames
         self._target = target
         self._seconds = seconds
-        self._rows: dict[Step, CollectedRows] = {}
+        self._rows: dict[Collected, CollectedRows] = {}
 
     def prepare(
-        self, step: Step, rows: DataFrame, carried: tuple[str, ...], *, tombstones_pass: bool
+        self,
+        join: Collected,
+        rows: StructType,
+        needed: frozenset[str],
+        carried: tuple[str, ...],
+        *,
+        tombstones_pass: bool,
     ) -> tuple[CollectedJoinRunner, StructType]:
         """Return the runner of a join and its output columns; collects the DataFrame if it is new.
 
         Args:
-            step: the join.
-            rows: its input.
+            join: the join.
+            rows: the columns of its input.
+            needed: which columns behind it anything reads.
             carried: hidden columns of the output.
             tombstones_pass: True upstream of a table of newest rows.
 
@@ -67,36 +72,31 @@ class CollectedJoins:
             TopologyException: the sides are incompatible, or the DataFrame cannot be collected.
             SparkRelayError: its evaluation failed.
         """
-        where = f"{step.call_site}: join()"
-        frame, on, how = step.args
-        every = refresh_seconds(step)
-        columns = visible(joined(step, rows))
-        _check_uncached(frame, where)
-        keys = select_names(rows, on).schema
-        needed = select_names(frame, (*on, *given_names(frame, on)))
-        _check_keys(keys, needed.schema, where)
-        given = needed.columns[len(on) :]
+        where = f"{join.call_site}: join()"
+        every = refresh_seconds(join)
+        _check_uncached(join.frame, where)
+        _check_keys(StructType([rows[name] for name in join.keys]), join.frame.schema, where)
+        columns = [field for field in join.columns if field.name in needed]
         if tombstones_pass:
-            columns = StructType([_nullable(field) if field.name in given else field for field in columns])
-        output = StructType([*columns, *hidden_fields(carried)])
+            columns = [_nullable(field) if field.name in join.given else field for field in columns]
+        output = StructType([*columns, *(rows[name] for name in carried)])
         arrow = _arrow(output, where)
-        if step not in self._rows:
-            self._frames.collect(step, needed, _arrow(needed.schema, where), every, self._collect)
-            self._rows[step] = self._frames.of(step).rows
-        names = {name.lower(): name for name in visible(rows).names}
+        if join not in self._rows:
+            self._frames.collect(join, join.frame, _arrow(join.frame.schema, where), every, self._collect)
+            self._rows[join] = self._frames.of(join).rows
         spec = CollectedJoinRunner(
-            frame=self._frames.of(step).number,
-            version=self._rows[step].version,
-            rows=self._rows[step].broadcast,
-            keys=tuple(name if name in rows.columns else names[name.lower()] for name in on),
-            given=tuple(given),
-            how=how,
+            frame=self._frames.of(join).number,
+            version=self._rows[join].version,
+            rows=self._rows[join].broadcast,
+            keys=join.keys,
+            given=join.given,
+            how=join.how,
             tombstones_pass=tombstones_pass,
             output=arrow,
         )
         return spec, output
 
-    def renew(self, legs: Iterable[Leg], collect: Collect) -> frozenset[Step]:
+    def renew(self, legs: Iterable[Leg], collect: Collect) -> frozenset[Collected]:
         """Refresh outdated DataFrames of the legs; return the steps whose rows changed.
 
         Raises:
@@ -126,7 +126,7 @@ class CollectedJoins:
             ) from error
 
 
-def refresh_seconds(step: Step) -> float:
+def refresh_seconds(step: Collected) -> float:
     """Return the refresh interval of a join in seconds.
 
     Raises:

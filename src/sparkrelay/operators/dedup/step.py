@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 from sparkrelay.operators.emitting.step import EmittingStep
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.nodes import EventTime
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +23,8 @@ class Deduplication(EmittingStep):
         columns: names of the key columns.
         within: True to remember a key until its first row's event time plus the watermark's delay; False as long as
             equal rows are not late: the key has the event time.
-        watermark: event time column and delay; None: keys are remembered forever.
+        made: the columns of the stream.
+        watermark: what event times are, and how late they may come; None: keys are remembered forever.
         logged: False for a store without changelog.
         call_site: the user's line.
         text: the step for messages.
@@ -29,7 +33,8 @@ class Deduplication(EmittingStep):
     store: str
     columns: tuple[str, ...]
     within: bool
-    watermark: tuple[str, str] | None
+    made: StructType
+    watermark: EventTime | None
     logged: bool
     call_site: CallSite
     text: str

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkrelay.operators.delay.step import Delay
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, watermark_with
@@ -63,7 +64,12 @@ class _TaskDelay:
         self.task = task
         self._spec = spec
         self._columns = StoredColumns(spec.row)
-        self._rows = pa.Table.from_batches(batches, spec.input if not batches else None).combine_chunks()
+        rows = pa.Table.from_batches(batches, spec.input if not batches else None).combine_chunks()
+        # A row without an event time goes by its record's timestamp.
+        at = rows.schema.get_field_index(hidden_columns.EVENT_MICROS)
+        own = pc.multiply(rows.column(hidden_columns.TIMESTAMP), 1000)
+        field = rows.schema.field(at).with_type(pa.int64())
+        self._rows = rows.set_column(at, field, pc.coalesce(rows.column(at).cast(pa.int64()), own))
         self._over = self._rows.slice(0, 0)
 
     def operate(self, view: StoreView) -> Changes:

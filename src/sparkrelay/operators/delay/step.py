@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from sparkrelay.operators.emitting.step import EmittingStep
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.nodes import EventTime
 
 #: In place of an event time column: the records' timestamps.
 RECORD_TIME: Final = ""
@@ -22,7 +25,8 @@ class Delay(EmittingStep):
         store: the store of buffered rows; the changelog is named after it.
         columns: names of the key columns of the lookup downstream.
         grace: such as ``"5 minutes"``.
-        watermark: event time column, or ``RECORD_TIME`` for the records' timestamps, and delay.
+        made: the columns of the rows.
+        watermark: what event times are, ``RECORD_TIME`` for the records' timestamps, and how late they may come.
         call_site: the user's line.
         text: the step for messages.
         logged: always True.
@@ -31,7 +35,8 @@ class Delay(EmittingStep):
     store: str
     columns: tuple[str, ...]
     grace: str
-    watermark: tuple[str, str]
+    made: StructType
+    watermark: EventTime
     call_site: CallSite
     text: str
     logged: bool = True

@@ -6,7 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.nodes import EventTime
 
 
 class EmittingStep:
@@ -14,7 +17,8 @@ class EmittingStep:
 
     Attributes:
         store: the store's name; the changelog is named after it.
-        watermark: event time column and delay; None: it does not use event time.
+        made: the columns of what it emits.
+        watermark: what event times are, and how late they may come; None: it does not use event time.
         logged: False for a store without changelog.
         call_site: the user's line.
         text: the step for messages.
@@ -28,7 +32,8 @@ class EmittingStep:
     __slots__ = ()
 
     store: str
-    watermark: tuple[str, str] | None
+    made: StructType
+    watermark: EventTime | None
     logged: bool
     call_site: CallSite
     text: str
@@ -56,7 +61,7 @@ class EmittingStep:
     @property
     def parts(self) -> tuple[str, ...]:
         """The parts that all instances must agree on."""
-        return (self.text, self.store, *(self.watermark or ()))
+        return (self.text, self.store, "" if self.watermark is None else str(self.watermark))
 
     @property
     def goes_by_clock(self) -> bool:

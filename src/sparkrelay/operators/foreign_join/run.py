@@ -79,10 +79,12 @@ class ForeignJoinRunner(StepSpec):
             left.times, pc.fill_null(pa.array(right.times).take(at), NEVER).to_numpy(zero_copy_only=False)
         )
         there = left.is_ if self.how == "left" else left.is_ & matched
+        own = self.referencing.layout.row.names
+        theirs = self.output.names[len(self.keys) + len(own) :]
         kinds = np.where(there, NEW, np.where(left.is_, NO_ROW, OLD)).astype(np.int32)
         given = {
-            **{name: column.take(at) for name, column in right.are.items()},
-            **left.are,
+            **{name: column.take(at) for name, column in zip(theirs, right.are, strict=False)},
+            **dict(zip(own, left.are, strict=True)),
             **columns,
             hidden_columns.PARTITION: pa.repeat(pa.scalar(task.task.partition, pa.int32()), len(keys)),
             hidden_columns.TIMESTAMP: pa.array(np.where(left.is_, times, left.times)),

@@ -56,6 +56,7 @@ class LookupRunner(StepSpec):
         is_global: True for a global table, of which each process has a copy.
         history_ms: length of the table's history, or None.
         time: with a history: the column of each row's lookup time, ms since 1970; null: its timestamp.
+        found: the column that says whether the table has the key; None: there is none.
     """
 
     store: str
@@ -67,6 +68,7 @@ class LookupRunner(StepSpec):
     is_global: bool = False
     history_ms: int | None = None
     time: str = hidden_columns.TIMESTAMP
+    found: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the table's columns appended; rows without a match only with ``left``."""
@@ -102,7 +104,10 @@ class LookupRunner(StepSpec):
             pieces = np.cumsum(sizes[own[kept]]) // _MOST_BYTES
             for piece in np.split(kept, np.flatnonzero(np.diff(pieces)) + 1) if len(kept) else ():
                 taken_here = pa.array(own[piece])
-                yield _beside(self, rows, piece, {name: column.take(taken_here) for name, column in table.items()})
+                given = {name: column.take(taken_here) for name, column in table.items()}
+                if self.found in self.output.names:
+                    given[self.found] = pa.array(there[own[piece]])
+                yield _beside(self, rows, piece, given)
 
 
 def _own_times(spec: LookupRunner, batches: Sequence[pa.RecordBatch]) -> Numbers:

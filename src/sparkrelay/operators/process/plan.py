@@ -1,4 +1,4 @@
-"""Stateful processors on DataFrames."""
+"""Stateful processors, as the compiler plans them."""
 
 # ruff: noqa: N802, N803 - PySpark's names
 
@@ -8,40 +8,27 @@ import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 from pyspark.sql.types import StructType, VariantType, _has_type, _parse_datatype_string
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.operators.emitting.plan import EmittingPlan
+from sparkrelay.operators.emitting.plan import ALL, EmittingPlan
 from sparkrelay.operators.process.handle import VariablesHandle
 from sparkrelay.operators.process.keys import LONGEST_NAME
 from sparkrelay.operators.process.run import CallProcessor
-from sparkrelay.operators.process.step import Transformation
+from sparkrelay.operators.process.step import KEY, Transformation
 from sparkrelay.operators.process.variables import VariableSpec
 from sparkrelay.runtime.compile.carried_columns import EMITTED
-from sparkrelay.runtime.compile.catalyst import as_column, named, projected_sql
-from sparkrelay.runtime.compile.grouping import brief, spread
-from sparkrelay.runtime.compile.row_steps import checked, refuse_hidden, visible
-from sparkrelay.runtime.compile.schemas import (
-    arrow_schema,
-    check_groupable,
-    check_packable,
-    hidden_fields,
-    without_kafka,
-)
-from sparkrelay.runtime.compile.watermarks import event_time, timed_fields
+from sparkrelay.runtime.compile.contents import brief, spread
+from sparkrelay.runtime.compile.timed_sources import timed_fields
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.topology.schemas import arrow_schema, check_packable, hidden_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import DataFrame
-
     from sparkrelay.topology import Leg
 
-#: Prefix of the grouping columns, which may be computed.
-_KEY: Final = hidden_columns.PREFIX + "group_"
 #: PySpark's variables, by kind.
 _KINDS: Final[Mapping[str, Any]] = {"value": ValueState, "list": ListState, "map": MapState}
 
@@ -49,60 +36,12 @@ _KINDS: Final[Mapping[str, Any]] = {"value": ValueState, "list": ListState, "map
 class Plan(EmittingPlan[Transformation]):
     """See :class:`EmittingPlan`."""
 
-    def columns(self, before: StructType) -> StructType:
-        """Return the processor's output columns.
+    def needs(self, read: frozenset[str]) -> frozenset[str]:
+        """Return all: the processor is given whole rows."""
+        return read | ALL
 
-        Raises:
-            TopologyException: ``outputStructType`` is invalid.
-        """
-        del before
-        where = f"{self.step.call_site}: {self.step.text}"
-        columns = _parsed(self.step.output, f"{where}: outputStructType")
-        for name in columns.names:
-            if name.startswith(hidden_columns.PREFIX):
-                raise TopologyException(
-                    f"{where}: column {name!r}: names that begin with {hidden_columns.PREFIX} are reserved"
-                )
-            if columns.names.count(name) > 1:
-                raise TopologyException(f"{where}: outputStructType has column {name!r} twice")
-        return columns
-
-    def computed(self, before: Mapping[str, str]) -> Mapping[str, str]:
-        """Return nothing: the processor computes all columns."""
-        del before
-        return {}
-
-    def taken(self, step: Transformation, rows: DataFrame, read: frozenset[str], hidden: Iterable[str]) -> DataFrame:
-        """Return all visible columns, grouping columns, hidden columns, and event times.
-
-        Raises:
-            TopologyException: a grouping column does not exist, or has an unsuitable type.
-        """
-        del read
-        where = str(step.call_site)
-        left_out = {hidden_columns.PARTITION_TIME, hidden_columns.TOMBSTONE}
-        names = without_kafka(visible(rows)).names
-        # groupBy() resolves them the same way, with the same errors.
-        found = checked(where, lambda: rows.select(*(as_column(key) for key in step.keys))).schema
-        check_groupable(found, where)
-        keys = [as_column(key).alias(f"{_KEY}{index}") for index, key in enumerate(step.keys)]
-        times = []
-        if step.watermark is not None:
-            times.append(F.unix_micros(event_time(step, rows)).alias(hidden_columns.EVENT_MICROS))
-        kept = [name for name in hidden if name not in left_out]
-        taken = checked(where, lambda: rows.select(*named(names), *keys, *named(kept), *times))
-        if "*" in step.text:
-            refuse_hidden(where, step.text, taken, rows)
-        return taken
-
-    def runner(  # noqa: PLR0917
-        self,
-        leg: Leg,
-        taken: DataFrame,
-        columns: StructType,
-        read: frozenset[str],
-        computed: Mapping[str, str],
-        fields: Mapping[str, Any],
+    def runner(
+        self, leg: Leg, taken: StructType, read: frozenset[str], fields: Mapping[str, Any]
     ) -> tuple[CallProcessor, StructType]:
         """Return the leg's runner, and its output columns.
 
@@ -110,18 +49,18 @@ class Plan(EmittingPlan[Transformation]):
             TopologyException: a variable cannot be stored.
         """
         step = self.step
-        keys = StructType([one for one in taken.schema if one.name.startswith(_KEY)])
+        keys = StructType([one for one in taken if one.name.startswith(KEY)])
         variables = _declared(step, f"{step.call_site}: {step.text}")
-        output = StructType([*(one for one in columns if one.name in read), *hidden_fields(EMITTED)])
+        output = StructType([*(one for one in step.made if one.name in read), *hidden_fields(EMITTED)])
         made = CallProcessor(
             **fields,
-            **timed_fields(leg, step, taken, self.around),
-            contents=_contents(step, taken, keys, variables, computed, spread(leg, self.around.legs)),
+            **timed_fields(leg, step, self.around),
+            contents=_contents(step, leg, keys, variables, spread(leg, self.around.legs)),
             output=arrow_schema(output),
             keys=arrow_schema(keys),
             key=keys,
-            row=without_kafka(visible(taken)),
-            result=columns,
+            row=StructType([one for one in taken if not one.name.startswith(hidden_columns.PREFIX)]),
+            result=step.made,
             processor=step.processor,
             variables=variables,
             time_mode=step.time_mode,
@@ -130,24 +69,19 @@ class Plan(EmittingPlan[Transformation]):
         return made, output
 
 
-def _contents(  # noqa: PLR0917
-    step: Transformation,
-    taken: DataFrame,
-    keys: StructType,
-    variables: Iterable[VariableSpec],
-    computed: Mapping[str, str],
-    by: str,
+def _contents(
+    step: Transformation, leg: Leg, keys: StructType, variables: Iterable[VariableSpec], by: str
 ) -> str:
     """Describe the store's contents; a pipeline with another description is rejected."""
-    texts = projected_sql(taken, keys.names)
-    words = []
-    for key in keys:
-        text = texts[key.name]
-        made = f" = {computed[text]}" if text in computed else ""
-        words.append(f"{text} {key.dataType.simpleString()}{made}")
+    grouped = []
+    for name, key in zip(step.keys, keys, strict=True):
+        column = next(column for column in leg.taken.columns if column.name == key.name)
+        words = leg.taken.words(column.number)
+        made = f" = {words}" if words != name else ""
+        grouped.append(f"{name} {key.dataType.simpleString()}{made}")
     held = [_words(one) for one in sorted(variables, key=lambda one: one.name)]
     timers = "" if step.time_mode == "none" else ", timers apart,"
-    return brief(f"state [{'; '.join(held)}] in {step.time_mode}{timers} by {', '.join(words)}{by}")
+    return brief(f"state [{'; '.join(held)}] in {step.time_mode}{timers} by {', '.join(grouped)}{by}")
 
 
 def _words(variable: VariableSpec) -> str:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sparkrelay.operators.emitting.step import EmittingStep
+from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.nodes import EventTime
+
+#: Prefix of the grouping columns, which may be computed.
+KEY: Final = hidden_columns.PREFIX + "group_"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,27 +24,23 @@ class Transformation(EmittingStep):
 
     Attributes:
         store: the store of its variables and timers; the changelog is named after it.
-        keys: the grouping columns, as the user wrote them.
-        key_texts: the same as text.
-        key_words: the same as parts of a name.
+        keys: what the grouping columns are called.
         processor: PySpark's ``StatefulProcessor``.
-        output: its output columns: a ``StructType``, or its text.
+        made: its output columns.
         time_mode: ``none``, ``processingtime`` or ``eventtime``.
         in_pandas: True if it takes and returns pandas DataFrames, False for rows.
-        watermark: event time column and delay; None: it does not use event time.
+        watermark: what event times are, and how late they may come; None: it does not use event time.
         call_site: the user's line.
         text: the step for messages.
     """
 
     store: str
-    keys: tuple[Any, ...]
-    key_texts: tuple[str, ...]
-    key_words: tuple[str, ...]
+    keys: tuple[str, ...]
     processor: Any
-    output: Any
+    made: StructType
     time_mode: str
     in_pandas: bool
-    watermark: tuple[str, str] | None
+    watermark: EventTime | None
     call_site: CallSite
     text: str
     logged: bool = True
@@ -50,12 +53,7 @@ class Transformation(EmittingStep):
     @property
     def words(self) -> tuple[str, ...]:
         """Parts of the store's name."""
-        return "transformed", "by", *self.key_words
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The parts that all instances must agree on."""
-        return (self.text, self.store, *self.key_texts, *(self.watermark or ()))
+        return "transformed", "by", *self.keys
 
     @property
     def goes_by_clock(self) -> bool:

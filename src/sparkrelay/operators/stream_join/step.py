@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from sparkrelay.operators.emitting.step import EmittingStep
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.nodes import EventTime
 
 #: Join types whose output has only left columns.
 LEFT_ONLY: Final = frozenset({"left_semi", "left_anti"})
@@ -22,10 +25,10 @@ class StreamJoin(EmittingStep):
         store: the store of both streams' rows; the changelog is named after it.
         columns: names of the key columns, which both streams have.
         how: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``.
-        within: how much earlier and later than the left row the right one may be, ``("0 seconds", "1 hour")``.
-        by_condition: True if the range comes from the condition, not from ``within=``.
+        span_us: how much earlier and later than the left row the right one may be, in microseconds.
         is_left: True for a leg of the left stream.
-        watermark: event time column of this stream, and delay.
+        made: the columns of pairs: the key's, then the left stream's others, then the right one's.
+        watermark: what this stream's event times are, and how late they may come.
         logged: False for a store without changelog.
         call_site: the user's line.
         text: the step for messages.
@@ -34,10 +37,10 @@ class StreamJoin(EmittingStep):
     store: str
     columns: tuple[str, ...]
     how: str
-    within: tuple[str, str]
-    by_condition: bool
+    span_us: tuple[int, int]
     is_left: bool
-    watermark: tuple[str, str]
+    made: StructType
+    watermark: EventTime
     logged: bool
     call_site: CallSite
     text: str
@@ -54,7 +57,7 @@ class StreamJoin(EmittingStep):
     @property
     def parts(self) -> tuple[str, ...]:
         """The parts that all instances must agree on."""
-        return (self.text, self.store, self.side, *self.watermark)
+        return (self.text, self.store, self.side, str(self.watermark))
 
     @property
     def side(self) -> str:

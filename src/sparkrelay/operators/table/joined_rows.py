@@ -13,7 +13,7 @@ from sparkrelay.operators.table.changes import DELETIONS
 from sparkrelay.runtime.worker.task_steps import never_applied
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -46,16 +46,16 @@ class Rows:
     """Rows of a table or join for some keys; missing rows have null columns.
 
     Attributes:
-        were: columns by name, before the micro-batch.
-        are: columns by name, after it.
+        were: columns without the key's, before the micro-batch; of a join the left side's, then the right one's.
+        are: the same after it.
         was: which keys had a row before.
         is_: which keys have one after.
         changed: which rows changed.
         times: timestamps of the rows after the micro-batch, and of deletions in it; else ``NEVER``.
     """
 
-    were: Mapping[str, pa.Array]
-    are: Mapping[str, pa.Array]
+    were: tuple[pa.Array, ...]
+    are: tuple[pa.Array, ...]
     was: NDArray[np.bool_]
     is_: NDArray[np.bool_]
     changed: NDArray[np.bool_]
@@ -97,7 +97,7 @@ def _rows(spec: StepSpec, side: TableRunner, task: TaskCommand, keys: pa.Array) 
     if found.before is not None:
         at = pc.index_in(keys, value_set=found.before.column("key").cast(pa.binary()))
         were = pc.if_else(pc.is_valid(at), found.before.column("old").cast(pa.binary()).take(at), now)
-    codec, names = side.layout.codec, side.layout.row.names
+    codec = side.layout.codec
     *columns, times = codec.results(now)
     *before, _ = codec.results(were)
     same = pc.fill_null(pc.equal(now, were), False)
@@ -109,9 +109,7 @@ def _rows(spec: StepSpec, side: TableRunner, task: TaskCommand, keys: pa.Array) 
         newest = np.where(is_, newest, deleted)
     changed = ~(_flags(same) | ~(is_ | was))
     # The count of a missing group would be 0, not null.
-    held_before, held_now = (
-        _where(there, dict(zip(names, some, strict=True))) for there, some in ((was, before), (is_, columns))
-    )
+    held_before, held_now = _where(was, before), _where(is_, columns)
     return Rows(held_before, held_now, was, is_, changed, newest)
 
 
@@ -135,13 +133,13 @@ def _present(how: str, left: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDA
     return {"inner": left & right, "left": left, "right": right, "full": left | right}[how]
 
 
-def _where(there: NDArray[np.bool_], *sides: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+def _where(there: NDArray[np.bool_], *sides: Iterable[pa.Array]) -> tuple[pa.Array, ...]:
     """Return the columns of all sides, null where ``there`` is false."""
-    columns = {name: column for side in sides for name, column in side.items()}
+    columns = tuple(column for side in sides for column in side)
     if there.all():
         return columns
     kept = pa.array(there)
-    return {name: pc.if_else(kept, column, pa.scalar(None, column.type)) for name, column in columns.items()}
+    return tuple(pc.if_else(kept, column, pa.scalar(None, column.type)) for column in columns)
 
 
 def _flags(values: pa.Array) -> NDArray[np.bool_]:

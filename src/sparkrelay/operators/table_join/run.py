@@ -23,7 +23,7 @@ from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.task_steps import each_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -74,7 +74,7 @@ def _laid_out(  # noqa: PLR0917
     task: TaskCommand,
     keys: pa.Array,
     times: NDArray[np.int64],
-    columns: Mapping[str, pa.Array],
+    columns: tuple[pa.Array, ...],
     which: NDArray[np.bool_],
     last: Any,
 ) -> pa.RecordBatch:
@@ -82,9 +82,10 @@ def _laid_out(  # noqa: PLR0917
     some = pa.array(np.flatnonzero(which))
     keys = keys.take(some)
     count = len(keys)
+    names = spec.output.names[len(spec.keys) :]
     given: dict[str, pa.Array] = {
         **dict(zip(spec.keys.names, key_columns(keys, spec.keys), strict=True)),
-        **{name: column.take(some) for name, column in columns.items()},
+        **{name: column.take(some) for name, column in zip(names, columns, strict=False)},
         hidden_columns.PARTITION: pa.repeat(pa.scalar(task.task.partition, pa.int32()), count),
         hidden_columns.TIMESTAMP: pa.array(times[which]),
         hidden_columns.KEY: keys,

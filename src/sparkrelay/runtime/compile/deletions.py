@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkrelay.runtime.compile.carried_columns import keeps_newest
-from sparkrelay.runtime.compile.column_origins import computed_from, made_of
-from sparkrelay.runtime.compile.row_steps import null_where_deleting
+from sparkrelay.topology.structure import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame
-
+    from sparkrelay.runtime.compile.flow import Flow
     from sparkrelay.topology import Leg, Source
+    from sparkrelay.topology.structure import Part
 
 
 class Deletions:
@@ -41,26 +40,29 @@ class Deletions:
             return False
         # Of such a record only the message key is there: by another column it would find no row.
         assert isinstance(leg.sink.key, tuple), "a repartition topic is written by columns"
-        return set(leg.sink.key) <= self._message_key(leg.source, raw=leg.passes_kafka_columns)
+        own = self._message_key(leg.source, raw=leg.passes_kafka_columns)
+        return all(_origin(leg.before, name) in own for name in leg.sink.key)
 
-    def keyed(self, leg: Leg, rows: DataFrame, source: DataFrame) -> DataFrame:
+    def keyed(self, leg: Leg, flow: Flow) -> Flow:
         """Return the rows that a leg writes; in deletions, key columns not derived from the message key are null.
 
         Args:
             leg: the leg.
-            rows: behind its steps, or some of them.
-            source: what they are made of.
+            flow: behind its steps, or some of them.
         """
         sink = leg.sink
         if sink is None or not isinstance(sink.key, tuple) or sink.topic not in self._topics:
-            return rows
+            return flow
         if leg.stateful_step is not None or leg.lookups or self.pass_through(leg):
-            return rows
+            return flow
         own = self._message_key(leg.source, raw=leg.passes_kafka_columns) | {"kafka"}
         # A column as it is has none either.
-        there = [name for name in sink.key if name in rows.columns]
-        computed = {name: made_of(rows, source, name) for name in computed_from(rows, source, there, {})}
-        return null_where_deleting(rows, (name for name, made in computed.items() if not made or made - own))
+        computed = {
+            name: _made_of(leg.before, name)
+            for name in sink.key
+            if name in flow.columns.names and _origin(leg.before, name) is None
+        }
+        return flow.null_where_deleting([name for name, made in computed.items() if not made or made - own])
 
     def _read(self) -> set[str]:
         reading = (leg.source for leg in self._legs if leg.source.internal and self.pass_through(leg))
@@ -75,3 +77,27 @@ class Deletions:
         if source.key is not None:
             return set(source.key.known_columns("key"))
         return {"key"} if raw else set()
+
+
+def _origin(parts: Sequence[Part], name: str) -> str | None:
+    """Return the source's column that a column behind these parts is as it was; None if it is computed."""
+    for part in reversed(parts):
+        if not isinstance(part, Segment) or name not in part.names:
+            return None
+        copy = part.rows.copy(part.rows.columns[part.names.index(name)].number)
+        if copy is None or copy.fields:
+            return None
+        name = str(part.rows.node.leaf.columns.names[copy.place])
+    return name
+
+
+def _made_of(parts: Sequence[Part], name: str) -> set[str]:
+    """Return the source's columns that a column behind these parts is made of."""
+    names = {name}
+    for part in reversed(parts):
+        if not isinstance(part, Segment):
+            return set()
+        leaf = part.rows.node.leaf.columns.names
+        numbers = [part.rows.columns[part.names.index(one)].number for one in names if one in part.names]
+        names = {leaf[place] for number in numbers for place in part.rows.depends_on(number)}
+    return names

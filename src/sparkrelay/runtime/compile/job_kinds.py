@@ -7,81 +7,32 @@ have a further hidden column that marks the end of each micro-batch (``worker.re
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
 
-from sparkrelay.runtime.compile.catalyst import analyzed
-from sparkrelay.runtime.compile.picked_rows import picked_rows
-from sparkrelay.runtime.compile.resident_plan import let_markers_through, resident_session
-from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
+from sparkrelay.catalyst.frames import analyzed, frame_of
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.resident import Role, StepName
 from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA
-from sparkrelay.runtime.worker.context import PickedColumns, in_pieces, in_turn, no_rows, under_names
+from sparkrelay.runtime.worker.context import in_pieces, no_rows, under_names
 from sparkrelay.runtime.worker.resident import resident_steps
+from sparkrelay.topology.columns import quoted
+from sparkrelay.topology.schemas import arrow_schema, hidden_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from sparkrelay.runtime.compile.flow import Stage
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 
     Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-#: Number of remembered stages; a leg has a few.
-_MOST_STAGES: Final = 64
-
-
-class _Stage(NamedTuple):
-    """A Python stage.
-
-    Attributes:
-        start: its input; None for a source.
-        step: a step of ours, or several in sequence.
-        names: their names, in a resident job.
-    """
-
-    start: DataFrame | None
-    step: Step
-    names: tuple[StepName, ...] = ()
-
-    def followed_by(self, picked: PickedColumns, step: Step, *names: StepName) -> _Stage:
-        """Return the stage with one more step."""
-        return _Stage(self.start, functools.partial(in_turn, self.step, picked, step), (*self.names, *names))
-
-
-class _Stages:
-    """The Python stages of frames.
-
-    If Catalyst computes nothing between two steps of ours, both run in one stage: rows skip the JVM, which costs more
-    time than most steps, and there is one Python worker less.
-    """
-
-    def __init__(self) -> None:
-        self._made: OrderedDict[int, _Stage] = OrderedDict()
-
-    def made(self, stage: _Stage, rows: DataFrame) -> DataFrame:
-        """Record the stage of a frame, and return the frame."""
-        self._made[analyzed(rows).output[0].number] = stage
-        if len(self._made) > _MOST_STAGES:
-            self._made.popitem(last=False)
-        return rows
-
-    def before(self, rows: DataFrame) -> tuple[_Stage, PickedColumns] | None:
-        """Return the stage of these rows, and which of its columns they are; None if Catalyst computes any."""
-        picked = picked_rows(rows)
-        stage = None if picked is None else self._made.get(picked.of)
-        if picked is None or stage is None:
-            return None
-        types = arrow_schema(rows.schema)
-        shown = {name: of for name, of in picked.columns.items() if name != hidden_columns.MARKER}
-        return stage, PickedColumns(
-            tuple((name, of, types.field(name).type) for name, of in shown.items()), picked.conditions
-        )
+#: The JVM ends an Arrow batch at this size; a marker is longer.
+ARROW_BYTES: Final = 64 << 10
 
 
 class BulkJob:
@@ -93,50 +44,37 @@ class BulkJob:
     def __init__(self, target: ExecutorTarget) -> None:
         self.spark_partitions = target.spark_partitions
         self._target = target
-        self._stages = _Stages()
 
     def placed(self) -> DataFrame:
         """Return the placed source, where every leg begins."""
         return self._target.source()
 
-    def source(self, leg: str, step: Step, schema: StructType) -> DataFrame:
-        """Return the rows of a leg's first step."""
-        return self._made(_Stage(None, step, self._names(leg, Role.SOURCE)), schema)
+    def made(self, stage: Stage) -> DataFrame:
+        """Return the rows of a stage, for Spark to compute on."""
+        columns = StructType([*stage.columns, *hidden_fields(self.hidden)])
+        return self._run(stage, arrow_schema(stage.columns), columns)
 
-    def between(self, leg: str, rows: DataFrame, step: Step, schema: StructType) -> DataFrame:
-        """Return the rows that a step of ours makes of ``rows``, for the user's steps."""
-        return self._made(self._stage(rows, step, self._names(leg, Role.BETWEEN)), schema)
-
-    def last(self, leg: str, rows: DataFrame, step: Step) -> DataFrame:
+    def reports(self, stage: Stage) -> DataFrame:
         """Return the reports of a leg's last step."""
-        return self._run(self._stage(rows, step, self._names(leg, Role.LAST)), None, REPORT_SCHEMA)
+        return self._run(stage, None, REPORT_SCHEMA)
 
-    def _stage(self, rows: DataFrame, step: Step, names: tuple[StepName, ...]) -> _Stage:
-        if (before := self._stages.before(rows)) is None:
-            return _Stage(self._taken(rows), step, names)
-        stage, columns = before
-        return stage.followed_by(columns, step, *names)
+    def taken(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+        """Return the input of a stage: these columns of rows that Spark computes."""
+        return rows if rows.columns == [*names] else rows.select(*map(quoted, names))
 
-    def _made(self, stage: _Stage, schema: StructType) -> DataFrame:
-        every = StructType([*schema, *hidden_fields(self.hidden)])
-        return self._stages.made(stage, self._run(stage, arrow_schema(schema), every))
+    def names(self, leg: str, role: Role) -> tuple[StepName, ...]:
+        """Return the name of a step, in a resident job."""
+        del leg, role
+        return ()
 
-    def _run(self, stage: _Stage, made: pa.Schema | None, schema: StructType) -> DataFrame:
+    def _run(self, stage: Stage, made: pa.Schema | None, schema: StructType) -> DataFrame:
         start = self.placed() if stage.start is None else stage.start
         return in_arrow(start, self._iterated(stage, made), schema)
 
-    def _iterated(self, stage: _Stage, made: pa.Schema | None) -> Step:
+    def _iterated(self, stage: Stage, made: pa.Schema | None) -> Step:
         """Return what Spark runs; ``made`` is the schema of its rows, None for reports."""
         del made
         return functools.partial(in_pieces, stage.step)
-
-    def _taken(self, rows: DataFrame) -> DataFrame:
-        """Return the input of a stage."""
-        return rows
-
-    def _names(self, leg: str, role: Role) -> tuple[StepName, ...]:
-        del leg, role
-        return ()
 
 
 class ResidentJob(BulkJob):
@@ -152,18 +90,28 @@ class ResidentJob(BulkJob):
 
     def placed(self) -> DataFrame:
         """Return the placed source, with one Spark partition."""
-        return self._taken(self._target.source(self.spark_partitions))
-
-    def _taken(self, rows: DataFrame) -> DataFrame:
+        rows = self._target.source(self.spark_partitions)
         if self._session is None:
-            self._session = resident_session(rows)
-        return let_markers_through(rows, self._session)
+            self._session = _resident_session(rows)
+        return frame_of(analyzed(rows), rows.sparkSession, self._session)
 
-    def _iterated(self, stage: _Stage, made: pa.Schema | None) -> Step:
+    def names(self, leg: str, role: Role) -> tuple[StepName, ...]:
+        """Return the name of a step."""
+        return (StepName(leg, role, self._target.failure_key),)
+
+    def _iterated(self, stage: Stage, made: pa.Schema | None) -> Step:
         return functools.partial(resident_steps, stage.names, stage.step, made)
 
-    def _names(self, leg: str, role: Role) -> tuple[StepName, ...]:
-        return (StepName(leg, role, self._target.failure_key),)
+
+def _resident_session(frame: DataFrame) -> Any:
+    """Return a JVM session with the settings of the frame's session, and those that markers need."""
+    session = frame.sparkSession._jsparkSession.cloneSession()
+    session.conf().set("spark.sql.execution.arrow.maxBytesPerBatch", str(ARROW_BYTES))
+    # Otherwise Spark merges legs of one partition each into one partition, where they run in sequence.
+    session.conf().set("spark.sql.unionOutputPartitioning", "false")
+    # Otherwise common subexpressions after an "or" are evaluated before it, on markers too.
+    session.conf().set("spark.sql.subexpressionElimination.skipForShortcutExpr", "true")
+    return session
 
 
 def in_arrow(rows: DataFrame, step: Step, schema: StructType) -> DataFrame:

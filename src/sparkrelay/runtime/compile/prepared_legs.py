@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 
 from sparkrelay.errors import SerializationException, SparkRelayError
 from sparkrelay.operators.latest.run import LatestRunner
-from sparkrelay.runtime.compile.schemas import without_kafka
+from sparkrelay.topology.schemas import without_kafka
 from sparkrelay.runtime.contract.specs import SourceChangelog
 from sparkrelay.topology import ForeachBatch, Show
 
@@ -104,15 +104,11 @@ class PreparedLegs:
         return frozenset(plan.leg.subtopology for plan in self._plans.values())
 
     def _may_speak(self) -> dict[Any, list[str]]:
-        """Return, for each input topic, the legs that may report its skipped records: the first one that runs does.
-
-        A leg that always passes rows is enough. Legs that are rebuilt for each micro-batch are checked then: one that
-        passes no rows right now is not excluded permanently.
-        """
+        """Return, for each input topic, the legs that may report its skipped records: the first one that runs does."""
         found: dict[Any, list[PreparedLeg]] = {}
         for plan in sorted(self._plans.values(), key=lambda plan: plan.rebuild is not None):
             leg, source = plan.leg, plan.leg.source
-            if leg.goes_on or (plan.idle and plan.rebuild is None):
+            if leg.goes_on:
                 continue
             for topic in self._compiler.source_topics(leg):
                 # What one of two formats cannot read the other may.
@@ -226,17 +222,13 @@ class PreparedLegs:
         for leg in self._plans:
             if leg in found.steps:
                 lines.append(f"   {leg}: {stays}")
-            elif leg in found.refused:
-                lines.append(f"   {leg}: a Spark job each, because {found.refused[leg]}")
             else:
-                lines.append(f"   {leg}: nothing, because no row gets to its end")
+                lines.append(f"   {leg}: a Spark job each, because {found.refused[leg]}")
         return "\n".join(lines)
 
     def _build_resident(self) -> ResidentLegs:
         built, refused = [], {}
         for leg, plan in self._plans.items():
-            if plan.idle:
-                continue
             found = self._built_resident(plan)
             if isinstance(found, str):
                 refused[leg] = found
@@ -267,8 +259,7 @@ class PreparedLegs:
         jobs = []
         for wave in self._waves:
             legs = filter(wanted, wave)
-            # Whether a leg lets anything through may depend on the time of the batch.
-            plans = [plan for plan in map(self._fresh, legs) if not plan.idle]
+            plans = [*map(self._fresh, legs)]
             if plans:
                 jobs.append(Wave(self._frame(plans), {plan.leg.id: self._inputs(plan.leg) for plan in plans}))
         return jobs

@@ -12,8 +12,7 @@ from sparkrelay.operators.ranking.plan import ranking_spec
 from sparkrelay.operators.table.changes import ChangesRunner, FilteredTableRunner
 from sparkrelay.records.formats import Format, Json
 from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED, carried_columns
-from sparkrelay.runtime.compile.row_steps import visible
-from sparkrelay.runtime.compile.schemas import (
+from sparkrelay.topology.schemas import (
     arrow_schema,
     check_packable,
     check_repartition_key,
@@ -23,18 +22,15 @@ from sparkrelay.runtime.compile.schemas import (
 from sparkrelay.runtime.compile.sink_plan import SinkPlan, plan_sink
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import PublishSpec
-from sparkrelay.topology import Lookup
-from sparkrelay.topology.columns import column_path, quoted
+from sparkrelay.topology import Collected, Lookup
 from sparkrelay.topology.event_times import TIMESTAMP, shipped_event_times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Leg, Sink, Step
+    from sparkrelay.topology import Leg, Sink
 
 
 def publish_spec(
@@ -116,24 +112,15 @@ def _best(
         return None
     if readers[0].keeps_watermark and event_time is None:
         return None
-    names = [path[0] for key in table.keys if (path := column_path(key)) is not None]
-    by = tuple(name for name in names if name != table.ranking.number)
+    by = tuple(name for name in table.keys if name != table.ranking.number)
     # Other steps might drop rows that displaced others of their key.
-    harmless = {f"{quoted((name,))} is not null" for name in by}
-    for step in readers[0].before:
-        if isinstance(step, Lookup) or not (step.kind == "withWatermark" or _condition(step) in harmless):
-            return None
+    if any(isinstance(part, Lookup) or not part.rows.only_picks(by) for part in readers[0].before if not isinstance(part, Collected)):
+        return None
     ranking = ranking_spec(table, by)
     wanted = {*by, *(one.column for one in table.ranking.order)}
     if ranking is None or not wanted <= set(columns.names):
         return None
     return BestRows(ranking, by, event_time, ahead_ms)
-
-
-def _condition(step: Step) -> str | None:
-    """Return the text of a ``where``; None for Columns and other steps."""
-    condition = step.args[0] if step.kind == "where" else None
-    return condition if isinstance(condition, str) else None
 
 
 def shared_changelog(leg: Leg, names: TopicNames) -> str | None:
@@ -169,19 +156,19 @@ def settle_spec(leg: Leg, columns: StructType, step: Mapping[str, Any]) -> tuple
     """
     output = StructType([*columns, *hidden_fields(SETTLED)])
     keys: tuple[str, ...] = ()
-    if leg.sink is not None and not leg.sink.internal and leg.table_steps == len(leg.after):
+    if leg.sink is not None and not leg.sink.internal and not leg.after:
         keys = plan_sink(leg, leg.sink, columns).key
     return FilteredTableRunner(**step, keys=keys, output=arrow_schema(output)), output
 
 
-def late_spec(leg: Leg, rows: DataFrame, store: str, step: Mapping[str, Any]) -> tuple[LateRowsRunner, StructType]:
+def late_spec(leg: Leg, columns: StructType, store: str, step: Mapping[str, Any]) -> tuple[LateRowsRunner, StructType]:
     """Return the runner that emits late rows of a store's windows, and its output columns.
 
     Args:
         leg: the leg.
-        rows: its input.
+        columns: of its rows, but for hidden ones.
         store: the store.
         step: fields of ``StepSpec``.
     """
-    output = StructType([*visible(rows), *hidden_fields(carried_columns(leg))])
+    output = StructType([*columns, *hidden_fields(carried_columns(leg))])
     return LateRowsRunner(**step, store=store, output=arrow_schema(output)), output

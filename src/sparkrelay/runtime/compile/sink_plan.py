@@ -11,8 +11,7 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.records.formats import Format, Integer, Json, Long, OneColumn, Raw, String, Uuid
 from sparkrelay.records.formatted import columns_to_format
-from sparkrelay.runtime.compile.column_names import columns_there_are, key_outside
-from sparkrelay.runtime.compile.schemas import (
+from sparkrelay.topology.schemas import (
     HEADERS,
     SPARK_TYPES,
     arrow_schema,
@@ -72,9 +71,9 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     one = form.only_column("value")
     for name in (*key, *([] if one is None else [one])):
         if name not in rows.names and not name.startswith(hidden_columns.PREFIX):
-            there = columns_there_are(rows.names, name)
+            there = _columns_there_are(rows.names, name)
             misspelt = name.casefold() in map(str.casefold, rows.names)
-            hint = f". {key_outside(name)}" if name in key and not (sink.internal or misspelt) else ""
+            hint = f". {_key_outside(name)}" if name in key and not (sink.internal or misspelt) else ""
             raise TopologyException(f"{where} writes column {name!r}, but the columns are {there}{hint}")
     for place, given in (("key", sink.key), ("value", form)):
         if isinstance(given, OneColumn):
@@ -150,7 +149,7 @@ def _check_writable(rows: StructType, names: Sequence[str], form: Format, where:
         columns_to_format(_no_rows(schema), form)
     except SerializationException as error:
         outside = [name for name in key if name in names and repr(name) in str(error)]
-        hint = f". {key_outside(outside[0])}" if outside else ""
+        hint = f". {_key_outside(outside[0])}" if outside else ""
         raise TopologyException(f"{where}: {error}{hint}") from error
 
 
@@ -192,3 +191,21 @@ def _sink_key(sink: Sink) -> tuple[str, ...]:
     if isinstance(sink.key, str):
         return (sink.key,)
     return sink.key.known_columns("key")
+
+
+def _columns_there_are(names: Sequence[str], missing: str) -> str:
+    """Return the names as a text, and which one is meant where ``missing`` differs in upper and lower case alone.
+
+    Spark resolves names without their case unless set otherwise; names that make keys are taken as they are written.
+    """
+    text = ", ".join(names)
+    alike = [name for name in names if name.casefold() == missing.casefold()]
+    return f"{text}; upper and lower case count here: write {alike[0]!r}" if len(alike) == 1 else text
+
+
+def _key_outside(name: str) -> str:
+    """Return how a column becomes the message key without being a field of the value."""
+    return (
+        f"For a key that is not in the value, leave key= out: rows keep their message key. Make {name!r} the key with "
+        f'repartition("{name}"), unless it is the key already, and then drop("{name}")'
+    )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame
 
-    from sparkrelay.topology import Step
+    from sparkrelay.topology import Collected
 
     #: Evaluates a DataFrame; the text describes the job.
     Collect = Callable[[DataFrame, str], pa.Table]
@@ -160,13 +160,13 @@ class CollectedFrames:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._frames: dict[Step, CollectedFrame] = {}
+        self._frames: dict[Collected, CollectedFrame] = {}
 
-    def of(self, step: Step) -> CollectedFrame:
+    def of(self, step: Collected) -> CollectedFrame:
         """Return the DataFrame of a step, after :meth:`collect`."""
         return self._frames[step]
 
-    def collect(self, step: Step, frame: DataFrame, columns: pa.Schema, every: float, collect: Collect) -> None:
+    def collect(self, step: Collected, frame: DataFrame, columns: pa.Schema, every: float, collect: Collect) -> None:
         """Collect the DataFrame of a step unless it was collected; raises as :class:`CollectedFrame`."""
         with self._lock:
             if step not in self._frames:

@@ -1,1 +1,0 @@
-"""What users call on streams and tables, and the nodes that it writes down."""

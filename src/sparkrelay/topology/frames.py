@@ -1,0 +1,197 @@
+"""Streams and tables as PySpark's own DataFrames: what is written on them is analysed where it stands.
+
+Each method is PySpark's. What it makes is looked at as it is made: row-wise steps stay a DataFrame over the same leaf;
+anything else is one of the pipeline's steps, or refused, at the user's line. So a DataFrame here is never deeper than
+the steps since the last stateful one.
+"""
+
+# ruff: noqa: N802, N803 - PySpark's names
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+
+from pyspark.sql import DataFrame as AnyFrame
+from pyspark.sql.classic.dataframe import DataFrame
+
+from sparkrelay.catalyst.frames import analyzed
+from sparkrelay.catalyst.jvm import java, patterns
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology.call_site import find_call_site
+from sparkrelay.topology.reading.calls import Call
+from sparkrelay.topology.reading.rankings import Unlimited
+from sparkrelay.topology.reading.reader import Reader
+from sparkrelay.topology.record import spark_errors
+from sparkrelay.topology.refusals import remedy
+from sparkrelay.topology.rows import ROW_WISE, Rows, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.record import Record
+
+#: PySpark's methods that are taken as they are.
+_ROW_METHODS: Final = frozenset(
+    {
+        *("alias", "colRegex", "drop", "dropna", "fillna", "filter", "hint", "select", "selectExpr", "toDF", "transform"),
+        *("melt", "observe", "replace", "unpivot", "where", "withColumn", "withColumnRenamed", "withColumns"),
+        *("withColumnsRenamed", "withMetadata"),
+    }
+)
+#: What sees all rows of a DataFrame, or has Spark run it.
+_REFUSED: Final = frozenset(
+    {
+        *("approxQuantile", "cache", "checkpoint", "collect", "corr", "count", "cov", "createGlobalTempView"),
+        *("createOrReplaceGlobalTempView", "crosstab", "describe"),
+        *("executionInfo", "first", "foreachPartition", "freqItems", "head", "inputFiles", "isEmpty", "localCheckpoint"),
+        *("mapInArrow", "mapInPandas", "mergeInto", "na", "pandas_api", "persist", "plot", "randomSplit", "rdd"),
+        *("registerTempTable", "repartitionById", "repartitionByRange", "sample", "sampleBy", "sortWithinPartitions"),
+        *("stat", "storageLevel", "summary", "tail", "take", "toArrow", "toLocalIterator", "toPandas", "transpose"),
+        *("unpersist", "write", "writeStream", "writeTo", "zipWithIndex", "coalesce", "offset", "dtypes_"),
+    }
+)
+_inside = threading.local()
+
+
+def _wrapped(name: str) -> Callable[..., Any]:
+    plain = getattr(DataFrame, name)
+
+    @functools.wraps(plain)
+    def method(self: Frame, *args: Any, **kwargs: Any) -> Any:
+        if getattr(_inside, "calls", False):
+            # PySpark's methods use one another.
+            return plain(self, *args, **kwargs)
+        call_site = find_call_site()
+        return self._made(Call(call_site, name), lambda: plain(self, *args, **kwargs), *args)
+
+    return method
+
+
+class Frame(DataFrame):
+    """Rows at some place of a pipeline: a DataFrame, as far as rows can be taken one by one."""
+
+    _kind: ClassVar[str]
+    _supported: ClassVar[frozenset[str]]
+
+    _record: Record
+    _rows: Rows
+
+    @classmethod
+    def _of(cls, record: Record, rows: Rows) -> Any:
+        made = object.__new__(cls)
+        DataFrame.__init__(made, rows.frame._jdf, record.spark)
+        made._record = record
+        made._rows = rows
+        return made
+
+    def _made(self, call: Call, make: Callable[[], Any], *others: Any) -> Any:
+        """Return what one of PySpark's methods makes, as rows of the pipeline if it is a DataFrame.
+
+        Args:
+            call: the method.
+            make: calls it.
+            others: what else it is made of.
+        """
+        with spark_errors(call.call_site), _calls():
+            made = make()
+        known = tuple(other._rows for other in others if isinstance(other, Frame))
+        return self._taken(call, made, known) if isinstance(made, DataFrame) else made
+
+    def _taken(self, call: Call, made: DataFrame, known: tuple[Rows, ...]) -> Any:
+        rows = self._rows
+        written = (*rows.written, Written(call.call_site, call.method, made))
+        kinds = _new_kinds(analyzed(made), analyzed(rows.frame))
+        if kinds is not None and kinds <= ROW_WISE and rows.pending is None:
+            return self._next(Rows(rows.node, made, written))
+        try:
+            with _calls():
+                read = Reader(self._record, call, (rows, *known)).read(made)
+        except Unlimited as error:
+            return self._next(Rows(rows.node, made, written, pending=str(error)))
+        if read.node is rows.node:
+            return self._next(Rows(rows.node, read.frame, written))
+        return frame_at(self._record, Rows(read.node, read.frame, (*read.written, written[-1])))
+
+    def _next(self, rows: Rows) -> Any:
+        self._record.unused = {one: line for one, line in self._record.unused.items() if one is not self._rows}
+        self._record.unused[rows] = rows.written[-1]
+        return type(self)._of(self._record, rows)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in self.columns:
+            return super().__getattr__(name)
+        raise self._missing(name)
+
+    def createOrReplaceTempView(self, name: str) -> None:
+        """Have the queries of this builder call these rows so, as ``DataFrame.createOrReplaceTempView``."""
+        self._record.use(self._rows)
+        self._record.views[name] = self._rows
+
+    createTempView = createOrReplaceTempView
+
+    def _missing(self, name: str) -> TopologyException:
+        instead = remedy(self._kind, name, self._supported)
+        return TopologyException(f"{find_call_site()}: {self._kind} has no {name}(): {instead}")
+
+    def __iter__(self) -> NoReturn:
+        raise TopologyException(f"{find_call_site()}: a {self._kind} is a description and holds no rows to go through")
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{field.name}: {field.dataType.simpleString()}" for field in self._rows.schema)
+        return f"{self._kind}[{columns}]"
+
+    def _repr_html_(self) -> None:
+        return None
+
+
+for _name in sorted(_ROW_METHODS):
+    setattr(Frame, _name, _wrapped(_name))
+
+
+class _calls:  # noqa: N801 - a context
+    """While one of PySpark's methods runs, what it calls itself is not looked at."""
+
+    def __enter__(self) -> None:
+        self._before = getattr(_inside, "calls", False)
+        _inside.calls = True
+
+    def __exit__(self, *_: object) -> None:
+        _inside.calls = self._before
+
+
+def _new_kinds(plan: Any, before: Any) -> frozenset[str] | None:
+    """Return the kinds of nodes that a plan has above another one; None if it is not simply built on that.
+
+    Subqueries count as a kind of their own.
+    """
+    identity = java("java.lang.System").identityHashCode
+    known = identity(before)
+    kinds: set[str] = set()
+    at = plan
+    while identity(at) != known:
+        if at.containsAnyPattern(patterns("PLAN_EXPRESSION")) and not before.containsAnyPattern(
+            patterns("PLAN_EXPRESSION")
+        ):
+            return None
+        kinds.add(str(at.nodeName()))
+        children = at.children()
+        if int(children.size()) != 1:
+            return None
+        at = children.head()
+    return frozenset(kinds)
+
+
+def frame_at(record: Record, rows: Rows) -> Any:
+    """Return rows of the pipeline as what users go on with."""
+    from sparkrelay.topology.streams import KStream, KTable  # noqa: PLC0415 - they are made of this
+
+    if rows.written:
+        record.unused[rows] = rows.written[-1]
+    return (KTable if rows.node.is_table else KStream)._of(record, rows)
+
+

@@ -1,0 +1,167 @@
+"""Conditions of joins, taken apart: what is equal on both sides, how far apart times may be, and what else must hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sparkrelay.catalyst.intervals import literal_us
+from sparkrelay.catalyst.jvm import items
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sparkrelay.catalyst.tree import Expression
+    from sparkrelay.topology.rows import Rows
+
+_MIRRORED: Final = {
+    "GreaterThan": "LessThan",
+    "GreaterThanOrEqual": "LessThanOrEqual",
+    "LessThan": "GreaterThan",
+    "LessThanOrEqual": "GreaterThanOrEqual",
+}
+
+
+class Both(NamedTuple):
+    """An expression as a value, and in the JVM."""
+
+    read: Expression
+    java: Any
+
+
+@dataclass(slots=True)
+class Terms:
+    """A join's condition.
+
+    Attributes:
+        pairs: an expression of the left side and one of the right that are equal.
+        rest: what else must hold.
+    """
+
+    pairs: list[tuple[Both, Both]] = field(default_factory=list)
+    rest: list[Both] = field(default_factory=list)
+
+
+def terms_of(condition: Both | None, left: Rows, right: Rows) -> Terms:
+    """Return what a condition consists of."""
+    terms = Terms()
+    sides = ({column.number for column in left.columns}, {column.number for column in right.columns})
+    for one in _conjuncts(condition):
+        if one.read.kind == "EqualTo":
+            first, second = (Both(*both) for both in zip(one.read.children, items(one.java.children()), strict=True))
+            if _is_of(first, sides[0]) and _is_of(second, sides[1]):
+                terms.pairs.append((first, second))
+                continue
+            if _is_of(first, sides[1]) and _is_of(second, sides[0]):
+                terms.pairs.append((second, first))
+                continue
+        terms.rest.append(one)
+    return terms
+
+
+def _is_of(one: Both, numbers: set[int]) -> bool:
+    read = {*one.read.references()}
+    return bool(read) and read <= numbers
+
+
+def _conjuncts(condition: Both | None) -> Iterator[Both]:
+    if condition is None:
+        return
+    if condition.read.kind in {"And", "Between"} and condition.read.children:
+        for read, java in zip(condition.read.children, items(condition.java.children()), strict=True):
+            yield from _conjuncts(Both(read, java))
+    else:
+        yield condition
+
+
+def take_range(terms: Terms, left: Rows, right: Rows, times: tuple[int, int]) -> tuple[int, int] | None:
+    """Take from a condition how much earlier and later than the left row the right one may be, in microseconds.
+
+    Args:
+        terms: the condition; what is taken is no longer in its rest.
+        left: the rows of the left side.
+        right: those of the right one.
+        times: Catalyst's numbers of their event times.
+
+    Returns:
+        Both; None if there are not both.
+    """
+    least: int | None = None
+    most: int | None = None
+    rest = []
+    for one in terms.rest:
+        found = _bound(one, left, right, times)
+        if found is None:
+            rest.append(one)
+            continue
+        kind, us = found
+        if kind == "least":
+            least = us if least is None else max(least, us)
+        else:
+            most = us if most is None else min(most, us)
+    if least is None or most is None:
+        return None
+    terms.rest = rest
+    return -least, most
+
+
+def _bound(one: Both, left: Rows, right: Rows, times: tuple[int, int]) -> tuple[str, int] | None:
+    """Return how a comparison bounds the right row's time minus the left row's; None if it is another condition."""
+    kind = one.read.kind
+    if kind not in _MIRRORED:
+        return None
+    first, second = (_time(*both) for both in zip(one.read.children, items(one.java.children()), strict=True))
+    if first is None or second is None:
+        return None
+    if _is_time(first[0], left, times[0]) and _is_time(second[0], right, times[1]):
+        kind, first, second = _MIRRORED[kind], second, first
+    elif not (_is_time(first[0], right, times[1]) and _is_time(second[0], left, times[0])):
+        return None
+    # The right time + a compared with the left time + b.
+    apart = second[1] - first[1]
+    match kind:
+        case "GreaterThanOrEqual":
+            return "least", apart
+        case "GreaterThan":
+            return "least", apart + 1
+        case "LessThanOrEqual":
+            return "most", apart
+        case _:
+            return "most", apart - 1
+
+
+def _is_time(number: int, rows: Rows, time: int) -> bool:
+    """Return whether a column of rows is their event time, or a copy of it."""
+    if number == time:
+        return True
+    if number not in {column.number for column in rows.columns}:
+        return False
+    copy = rows.copy(number)
+    return copy is not None and copy == rows.copy(time)
+
+
+def _time(read: Expression, java: Any) -> tuple[int, int] | None:
+    """Return the column that an expression is, and what is added to it, in microseconds; None for another one."""
+    if read.is_attribute:
+        return read.number, 0
+    if len(read.children) == 1 and read.kind not in {"UnaryMinus"}:
+        # What Spark puts in the place of others: Cast between equal times, DatetimeSub.
+        return _time(read.children[0], java.children().head()) if read.kind in _PASSED else None
+    if read.kind in {"TimestampAddInterval", "TimeAdd"}:
+        begin, added = zip(read.children, items(java.children()), strict=True)
+        time, us = _time(*begin), _interval(*added)
+        return None if time is None or us is None else (time[0], time[1] + us)
+    return None
+
+
+_PASSED: Final = frozenset({"DatetimeSub", "KnownNotNull", "PreciseTimestampConversion"})
+
+
+def _interval(read: Expression, java: Any) -> int | None:
+    if read.kind == "UnaryMinus":
+        us = _interval(read.children[0], java.children().head())
+        return None if us is None else -us
+    if not java.foldable():
+        return None
+    value = java.eval(None)
+    return None if value is None else literal_us(value)

@@ -1,0 +1,73 @@
+"""Joins: what a ``Join`` of an analysed plan means by the kinds of its sides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology.reading import lookups, stream_joins, table_joins
+from sparkrelay.topology.reading.conditions import Both, terms_of
+
+if TYPE_CHECKING:
+    from sparkrelay.catalyst.tree import Plan
+    from sparkrelay.topology.reading.reader import Reader
+    from sparkrelay.topology.rows import Rows
+
+#: Joins with a DataFrame whose rows come from the pipeline's side alone, by the side's place.
+_BY_OWN: Final = (
+    frozenset({"Cross", "Inner", "LeftAnti", "LeftOuter", "LeftSemi"}),
+    frozenset({"Cross", "Inner", "RightOuter"}),
+)
+
+
+def static_side(reader: Reader, at: Plan) -> int | None:
+    """Return which child has the rows of the pipeline, where the other one is a DataFrame; None where both have.
+
+    Raises:
+        TopologyException: rows of the DataFrame alone are wanted, or it has no end.
+    """
+    own = [place for place, child in enumerate(at.children) if reader.has_leaf(child)]
+    if len(own) != 1:
+        return None
+    where = f"{reader.call.where}: {reader.call.method}()"
+    if at.join_type not in _BY_OWN[own[0]]:
+        raise TopologyException(
+            f"{where} with a DataFrame, {at.join_type}: rows come from the stream alone; write an inner join, or "
+            'stream.join(frame, on, "left")'
+        )
+    if at.children[1 - own[0]].java.isStreaming():
+        raise TopologyException(
+            f"{where} takes a DataFrame that has an end, from spark.read; for what a topic holds of each key use "
+            "builder.table(topic)"
+        )
+    return own[0]
+
+
+def joined(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
+    """Write a join down; return the rows behind it, with the columns of the plan's node.
+
+    Args:
+        reader: of the plan.
+        at: the ``Join``.
+        above: the row-wise nodes above it, from the top down; one that belongs to the join is taken out.
+
+    Raises:
+        TopologyException: the two sides cannot be joined in this way.
+    """
+    left, right = (reader.rows(child) for child in at.children)
+    given = at.by_field.get("condition", ())
+    condition = Both(given[0], at.java.condition().get()) if given else None
+    terms = terms_of(condition, left, right)
+    if left.node.is_table and right.node.is_table:
+        return table_joins.joined(reader, at, left, right, terms, above)
+    if right.node.is_table:
+        return lookups.looked_up(reader, at, left, right, terms, mirrored=False)
+    if left.node.is_table:
+        return lookups.looked_up(reader, at, right, left, terms, mirrored=True)
+    return stream_joins.joined(reader, at, left, right, terms)
+
+
+def output_of(at: Plan) -> list[Any]:
+    """Return the attributes of a join, in the JVM."""
+    output = at.java.output()
+    return [output.apply(place) for place in range(int(output.size()))]

@@ -1,0 +1,358 @@
+"""Streams that look into tables: a ``Join`` of an analysed plan with a stream on one side and a table on the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructField, StructType
+
+from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project
+from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
+from sparkrelay.errors import TopologyException
+from sparkrelay.operators.delay.step import RECORD_TIME, Delay
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.topology.naming import check_name
+from sparkrelay.topology.nodes import EmittingNode, EventTime, LookupNode, RepartitionNode, behind_state, ways_back
+from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
+from sparkrelay.topology.reading.tables import holds_rows, stored_table
+from sparkrelay.topology.record import begin, filtered, named, unique, with_rows
+from sparkrelay.topology.schemas import without_metadata
+from sparkrelay.topology.spread import Spread
+
+if TYPE_CHECKING:
+    from sparkrelay.catalyst.tree import Plan
+    from sparkrelay.topology.nodes import AggregationNode
+    from sparkrelay.topology.reading.conditions import Both, Terms
+    from sparkrelay.topology.reading.reader import Reader
+    from sparkrelay.topology.rows import Rows
+
+#: Kinds of joins in which each row comes from the stream -> what becomes of rows that find nothing.
+_HOW: Final = {"Inner": "inner", "LeftOuter": "left", "LeftSemi": "inner", "LeftAnti": "left"}
+_MIRRORED: Final = {"Inner": "inner", "RightOuter": "left"}
+
+
+class _Side(NamedTuple):
+    """A table as it is looked into.
+
+    Attributes:
+        table: the table that holds the rows.
+        rows: the rows as the user wrote them.
+        key: numbers of the columns of ``rows`` that are its key, in its order.
+        names: number of a column of ``rows`` -> what the table calls it.
+    """
+
+    table: AggregationNode
+    rows: Rows
+    key: tuple[int, ...]
+    names: dict[int, str]
+
+
+def looked_up(reader: Reader, at: Plan, stream: Rows, table: Rows, terms: Terms, *, mirrored: bool) -> Rows:
+    """Write down that a stream looks into a table; return the rows behind that, with the columns of the join.
+
+    A table stays where it is. The stream goes through a repartition topic unless its rows are where the table's are;
+    those of a global table are everywhere.
+
+    Args:
+        reader: of the plan.
+        at: the ``Join``.
+        stream: the stream's rows.
+        table: the table's.
+        terms: the condition, in which the stream is the left side unless ``mirrored``.
+        mirrored: True where the stream is the join's right side.
+
+    Raises:
+        TopologyException: the table cannot be looked into, or not in this way.
+    """
+    call, record = reader.call, reader.record
+    where = call.where
+    how = (_MIRRORED if mirrored else _HOW).get(at.join_type)
+    if how is None:
+        raise TopologyException(
+            f'{where}: join() with a table takes how="inner" or how="left", not {at.join_type}: rows come from the stream '
+            "alone"
+        )
+    side = _side(reader, table)
+    pairs = [(right, left) if mirrored else (left, right) for left, right in terms.pairs]
+    by, rest = _by_key(reader, side, pairs, terms.rest)
+    if call.grace is not None:
+        _check_grace(call.grace, side.table, where)
+    stream, numbers = _with_keys(stream, by, side)
+    stream, numbers = _where_the_table_is(reader, side, stream, numbers, how)
+    time = event_time(stream) if side.table.step.history is not None else None
+    shown = stream
+    stream = named(stream) if time is None else named(
+        stream, F.unix_millis(as_timestamp(stream, time)).alias(hidden_columns.EVENT_TIME)
+    )
+    places = [next(place for place, one in enumerate(shown.columns) if one.number == number) for number in numbers]
+    called = [column.name for column in stream.columns[: len(shown.columns)]]
+    held = side.table.step.columns.fields[len(side.key) :]
+    order = [str(field.name) for field in held]
+    names = unique([*called, *order, "found"])
+    columns = [StructField(name, field.dataType) for name, field in zip(names[len(called) :], held, strict=False)]
+    found = StructField(names[-1], BooleanType(), nullable=False)
+    made = items(attributes(StructType([*columns, found])))
+    grace = call.grace
+    text = f"join({', '.join(side.table.step.keys)}, {how}{'' if grace is None else f', grace={grace!r}'})"
+    node = LookupNode(
+        call_site=call.call_site,
+        text=text,
+        given=stream,
+        table=side.table,
+        of=side.rows,
+        columns=tuple(called[place] for place in places),
+        how=how,
+        time=None if time is None else event_time_of(shown, time),
+        grace=grace,
+    )
+    own = items(analyzed(shown.frame).output())
+    spread = Spread.of(shown)
+    record.add(node, seq([*own, *made]), spread, names=names)
+    return _finished(reader, at, begin(node), own, made, side, order, numbers, rest, how)
+
+
+def _side(reader: Reader, rows: Rows) -> _Side:
+    where = reader.call.where
+    found = stored_table(reader.record, rows)
+    if found is None and rows.written and not holds_rows(rows.node):
+        last = rows.written[-1]
+        raise TopologyException(
+            f"{where}: join() looks into the table as it is stored, in front of {last.method}() at {last.call_site}: "
+            "builder.table() and to_table() take steps before a join, tables of agg() and of joins do not; put that "
+            "step behind the join"
+        )
+    if found is not None and not holds_rows(found) and hasattr(found, "tables"):
+        raise TopologyException(
+            f"{where}: the join of {found.call_site} keeps no table of its own; join with its tables one after the "
+            'other, stream.join(left, ...).join(right, ...), or write it with to("topic"), and look into '
+            'builder.table("topic", ...)'
+        )
+    if found is None or not holds_rows(found):
+        raise TopologyException(
+            f"{where}: the table of {rows.node.call_site} has one version for a whole micro-batch, so what a row finds "
+            'would depend on how the stream happens to be cut; write it with to("topic"), and look into '
+            'builder.table("topic", ...)'
+        )
+    table: Any = found
+    called = table.leaf.columns.names
+    if rows.node is table:
+        copies = ((column.number, rows.copy(column.number)) for column in rows.columns)
+        names = {number: str(called[copy.place]) for number, copy in copies if copy is not None}
+    else:
+        names = {column.number: column.name for column in rows.columns}
+    by_name = {name: number for number, name in reversed(names.items())}
+    if not by_name.keys() >= {*table.step.keys}:
+        raise TopologyException(
+            f"{where}: join() with the table of {table.call_site} goes by its key, "
+            f"{', '.join(map(repr, table.step.keys))}, and a column of it is no longer there: keep it"
+        )
+    key = tuple(by_name[name] for name in table.step.keys)
+    return _Side(table, rows, key, names)
+
+
+def _by_key(
+    reader: Reader, side: _Side, pairs: list[tuple[Both, Both]], rest: list[Both]
+) -> tuple[list[Both], list[Both]]:
+    """Return what the stream looks by, in the order of the table's key, and what else must hold.
+
+    Raises:
+        TopologyException: it is not the table's key.
+    """
+    found: dict[int, Both] = {}
+    others = list(rest)
+    for own, theirs in pairs:
+        number = theirs.read.number if theirs.read.is_attribute else None
+        if number in side.key and number not in found:
+            found[number] = own
+        else:
+            others.append(_equal(own, theirs))
+    if len(found) < len(side.key):
+        listed = ", ".join(repr(theirs.read.name) for _, theirs in pairs if theirs.read.is_attribute) or "no column"
+        key = ", ".join(map(repr, side.table.step.keys))
+        raise TopologyException(
+            f"{reader.call.where}: join() with the table of {side.table.call_site} goes by its key, {key}, not by "
+            f"{listed}; {_way_to_key(side, pairs)}"
+        )
+    return [found[number] for number in side.key], others
+
+
+def _equal(own: Both, theirs: Both) -> Both:
+    java = catalyst("expressions.EqualTo", own.java, theirs.java)
+    kind = type(own.read)
+    return type(own)(kind("EqualTo", (own.read, theirs.read), {}), java)
+
+
+def _way_to_key(side: _Side, pairs: list[tuple[Both, Both]]) -> str:
+    """Return what to do where a stream's columns are not those of a table's key."""
+    key = side.table.step.keys
+    if len(key) > 1 or len(pairs) > 1:
+        return f"say on={list(key) if len(key) > 1 else key[0]!r}, and give the stream's columns these names"
+    own = pairs[0][0].read.name if pairs and pairs[0][0].read.is_attribute else "column"
+    renamed = f'give the stream\'s column the same name, withColumnRenamed("{own}", "{key[0]}")'
+    if side.table.step.is_global:
+        return renamed
+    return f'{renamed}, or make a table that is keyed by it, repartition("{own}").to_table()'
+
+
+def _check_grace(grace: Any, table: AggregationNode, where: str) -> None:
+    if not (isinstance(grace, str) and grace.strip()):
+        raise TopologyException(
+            f'{where}: grace= of join() takes an interval such as "5 minutes", not {grace!r}; without it rows do not wait'
+        )
+    if table.step.history is None:
+        what = "a global table has none" if table.step.is_global else 'give it one, table(..., history="1 hour")'
+        raise TopologyException(
+            f"{where}: grace={grace!r} of join() delays rows for late table rows, which needs a table with a history: "
+            f"only that knows the version of a row's time (KIP-923): {what}"
+        )
+
+
+def _with_keys(stream: Rows, by: list[Both], side: _Side) -> tuple[Rows, list[int]]:
+    """Return the stream with columns for what it looks by, where that is computed, and the numbers of all of them."""
+    if all(one.read.is_attribute for one in by):
+        return stream, [one.read.number for one in by]
+    plan = analyzed(stream.frame)
+    made, numbers = [], []
+    for one, name in zip(by, side.table.step.keys, strict=True):
+        if one.read.is_attribute:
+            numbers.append(one.read.number)
+            continue
+        column = alias(one.java, str(name), new_number())
+        made.append(column)
+        numbers.append(int(column.exprId().id()))
+    frame = frame_of(project([*items(plan.output()), *made], plan), stream.frame.sparkSession)
+    return with_rows(stream, frame), numbers
+
+
+def _where_the_table_is(
+    reader: Reader, side: _Side, stream: Rows, numbers: list[int], how: str
+) -> tuple[Rows, list[int]]:
+    """Return the stream where the table's rows of its keys are."""
+    call, record = reader.call, reader.record
+    if side.table.step.is_global:
+        if call.name is not None:
+            raise TopologyException(
+                f"{call.where}: name={call.name!r} of join() names a repartition topic, and none is needed for a global "
+                "table; leave it out"
+            )
+        if behind_state(stream.node):
+            raise TopologyException(
+                f"{call.where}: join() with a global table behind an aggregation, a join of streams or dropDuplicates() "
+                f'is not there yet; write its rows to a topic first, repartition("{side.table.step.keys[0]}")'
+            )
+        return stream, numbers
+    places = [next(place for place, one in enumerate(stream.columns) if one.number == number) for number in numbers]
+    located = None if behind_state(stream.node) else Spread.of(stream).locate(places)
+    name = check_name(call.name, call.call_site)
+    if call.grace is None and located is not None and located.columns == tuple(places):
+        return stream, numbers
+    if len(numbers) == 1 and how == "inner":
+        stream = filtered(stream, numbers[0])
+    if call.grace is not None:
+        if behind_state(stream.node) or len([*ways_back(stream.node)]) > 1:
+            # A leg keeps one store, and a store of rows that wait has one leg.
+            stream = _repartitioned(reader, stream, places, None)
+        stream = _delayed(reader, stream, places, name)
+    stream = _repartitioned(reader, stream, places, name)
+    record.use(stream)
+    return stream, [stream.columns[place].number for place in places]
+
+
+def _repartitioned(reader: Reader, rows: Rows, places: list[int], name: str | None) -> Rows:
+    names = unique(column.name for column in rows.columns)
+    by = tuple(names[place] for place in places)
+    node = RepartitionNode(
+        call_site=reader.call.call_site,
+        text=f"repartition({', '.join(map(repr, by))})",
+        given=rows,
+        columns=by,
+        name=name,
+        words=by,
+        partitions=None,
+        explicit=False,
+    )
+    reader.record.add(node, analyzed(rows.frame).output(), Spread.of_key(places, by), names=names)
+    return begin(node)
+
+
+def _delayed(reader: Reader, rows: Rows, places: list[int], name: str | None) -> Rows:
+    """Write down that rows wait for a table's that come late (KIP-923)."""
+    call = reader.call
+    time = event_time(rows)
+    micros = None if time is None else F.unix_micros(as_timestamp(rows, time))
+    column = F.lit(None).cast("bigint") if micros is None else micros
+    taken = named(rows, column.alias(hidden_columns.EVENT_MICROS))
+    names = unique(one.name for one in rows.columns)
+    by = tuple(names[place] for place in places)
+    watermark = EventTime(RECORD_TIME, 0) if time is None else event_time_of(rows, time)
+    made = without_metadata(StructType(taken.schema.fields[: len(rows.columns)]))
+    text = f"join({', '.join(by)}, grace={call.grace!r})"
+    assert call.grace is not None
+    step = Delay("", by, call.grace, made, watermark, call.call_site, text)
+    node = EmittingNode(
+        call_site=call.call_site,
+        text=text,
+        given=taken,
+        step=step,
+        name=name,
+        located=tuple(places),
+        origins={place: (taken, column.number) for place, column in enumerate(taken.columns)},
+    )
+    reader.record.add(node, analyzed(rows.frame).output(), Spread({}), names=names)
+    return begin(node)
+
+
+def _finished(
+    reader: Reader,
+    at: Plan,
+    rows: Rows,
+    own: list[Any],
+    made: list[Any],
+    side: _Side,
+    order: list[str],
+    numbers: list[int],
+    rest: list[Both],
+    how: str,
+) -> Rows:
+    """Return the rows of a lookup with the columns of the join."""
+    plan = analyzed(rows.frame)
+    found = made[-1]
+    known = {int(one.exprId().id()): one for one in own}
+    columns = dict(zip(order, made, strict=False))
+    given = {number: columns[name] for number, name in side.names.items() if name in columns}
+    keys = {number: known[numbers[index]] for index, number in enumerate(side.key)}
+    theirs = {int(one.exprId().id()): one for one in items(analyzed(side.rows.frame).output())}
+    if rest:
+        # The columns of the table, by the numbers that the condition knows them by.
+        through = [alias({**given, **keys}[number], str(one.name()), one.exprId()) for number, one in theirs.items()]
+        plan = project([*own, *made, *through], plan)
+        condition = rest[0].java
+        for one in rest[1:]:
+            condition = catalyst("expressions.And", condition, one.java)
+        if how == "inner":
+            plan = catalyst("plans.logical.Filter", condition, plan)
+        else:
+            false = catalyst_object("expressions.Literal").FalseLiteral()
+            holds = catalyst("expressions.And", found, catalyst("expressions.Coalesce", seq([condition, false])))
+            now = alias(holds, "found", new_number())
+            plan = project([*own, *made, now], plan)
+            found = now.toAttribute()
+    if at.join_type == "LeftAnti":
+        plan = catalyst("plans.logical.Filter", catalyst("expressions.Not", found), plan)
+    output = at.java.output()
+    literal = catalyst_object("expressions.Literal")
+    shown = []
+    for place in range(int(output.size())):
+        one = output.apply(place)
+        number = int(one.exprId().id())
+        if number in known:
+            shown.append(known[number])
+            continue
+        value = keys[number] if number in keys else given[number]
+        if how == "left" and (number in keys or rest):
+            value = catalyst("expressions.If", found, value, literal.create(None, value.dataType()))
+        shown.append(alias(value, str(one.name()), one.exprId()))
+    return with_rows(rows, frame_of(project(shown, plan), reader.record.spark))
+
+

@@ -1,0 +1,246 @@
+"""The best rows of each key: ``row_number()`` or ``rank()`` over a window, compared with a number, as in PySpark.
+
+Of window functions these are there because little is kept for their answer: as many rows a key as are asked for, and
+with ``rank()`` those that are equal to the last of them. The others look at every row there has been.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, StringType, StructField, StructType
+
+from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project
+from sparkrelay.catalyst.jvm import catalyst_object, items
+from sparkrelay.catalyst.words import words
+from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.topology.nodes import AggregationNode
+from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
+from sparkrelay.topology.reading.regrouping import WINDOW, regrouped
+from sparkrelay.topology.record import as_column, begin, spark_errors, unique, with_rows
+from sparkrelay.topology.schemas import check_groupable, check_packable, without_kafka, without_metadata
+from sparkrelay.topology.spread import Spread
+from sparkrelay.topology.structure import Aggregation, Order, Ranking
+
+if TYPE_CHECKING:
+    from sparkrelay.catalyst.tree import Expression, Plan
+    from sparkrelay.topology.reading.calls import Call
+    from sparkrelay.topology.reading.reader import Reader
+    from sparkrelay.topology.rows import Rows
+
+#: Rows of a key that may be kept: each of them is read and written when a better one comes.
+_MOST: Final = 1_000
+_FUNCTIONS: Final = {"RowNumber": "row_number", "Rank": "rank"}
+_MIRRORED: Final = {
+    "EqualTo": "EqualTo",
+    "GreaterThan": "LessThan",
+    "GreaterThanOrEqual": "LessThanOrEqual",
+}
+
+
+def ranked(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
+    """Write down a table of the first rows of each key; return its rows, with the columns of the plan's node.
+
+    Args:
+        reader: of the plan.
+        at: the ``Window``.
+        above: the row-wise nodes above it, from the top down: the filter on the place is taken out.
+
+    Raises:
+        TopologyException: it is another function of a window, or nothing says how many rows are wanted.
+    """
+    call = reader.call
+    where = call.where
+    (made,) = at.by_field["windowExpressions"] if len(at.by_field["windowExpressions"]) == 1 else (None,)
+    function = _function(made)
+    if function is None:
+        shown = ", ".join(words(one) for one in at.by_field["windowExpressions"])
+        raise TopologyException(
+            f"{where}: {shown}: of window functions F.row_number() and F.rank() are there, and keep the first rows of "
+            'each key: withColumn("n", F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x"))))'
+            '.where("n <= 10")'
+        )
+    partition, order = at.by_field.get("partitionSpec", ()), at.by_field.get("orderSpec", ())
+    if not partition or not order:
+        raise TopologyException(
+            f"{where}: {words(made)}: the window needs partitionBy(...) for the key, and orderBy(...) for the order of "
+            "its rows"
+        )
+    count, filter_ = _count(reader, made.number, made.name, above)
+    rows = reader.rows(at.children[0])
+    ties = function == "rank"
+    if ties and rows.node.is_table:
+        raise TopologyException(
+            f"{where}: rank() is of the rows of a stream, in windows that end; of a table, whose rows change, "
+            "F.row_number() keeps the first ones"
+        )
+    called = unique(one.name for one in partition)
+    rows, _, _, decides = regrouped(reader.record, call, rows, partition, items(at.java.partitionSpec()), called)
+    table, known = _table(reader, rows, partition, order, made, count, decides, ties=ties)
+    if filter_ is not None:
+        above.remove(filter_)
+    return _finished(reader, at, table, known)
+
+
+def _function(made: Expression | None) -> str | None:
+    if made is None or made.kind != "Alias" or made.children[0].kind != "WindowExpression":
+        return None
+    return _FUNCTIONS.get(made.children[0].children[0].kind)
+
+
+def _count(
+    reader: Reader, number: int, name: str, above: list[tuple[Plan, int]]
+) -> tuple[int, tuple[Plan, int] | None]:
+    """Return how many rows of each key are wanted, and the filter that says so and nothing else."""
+    numbers = {number}
+    for step in reversed(above):
+        node = step[0]
+        if node.kind == "Filter":
+            found = _compared(node.expressions[0], numbers)
+            if found is None:
+                break
+            kind, limit = found
+            count = limit - 1 if kind == "LessThan" else limit
+            if (kind == "EqualTo" and limit != 1) or not 1 <= count <= _MOST:
+                raise TopologyException(
+                    f"{reader.call.where}: {words(node.expressions[0])}: the first rows of each key are kept, at least 1 "
+                    f'and at most {_MOST:,}: where("{name} <= 10"); one of them alone is chosen behind the table, '
+                    f'where("{name} = 3")'
+                )
+            return count, step
+        if node.kind not in {"Project", "SubqueryAlias", "PipeOperator", "View"}:
+            break
+        copies = (one for one in node.expressions if one.kind == "Alias" and one.children[0].is_attribute)
+        numbers |= {one.number for one in copies if one.children[0].number in numbers}
+    _refuse(reader.call, name)
+
+
+class Unlimited(TopologyException):
+    """Nothing says yet how many rows of each key are wanted."""
+
+
+def _refuse(call: Call, name: str) -> NoReturn:
+    raise Unlimited(
+        f'{call.where}: behind {name!r}, a row\'s place among those of its key, stands where("{name} <= 10"), how many '
+        "rows of each key are kept; further conditions stand in a where() of their own, on the rows before or on the "
+        "table behind"
+    )
+
+
+def _compared(condition: Expression, numbers: set[int]) -> tuple[str, int] | None:
+    """Return how a condition compares the place, and with what; None for another condition."""
+    if condition.kind not in {"EqualTo", "LessThan", "LessThanOrEqual", *_MIRRORED}:
+        return None
+    left, right = condition.children
+    kind = condition.kind
+    if left.kind == "Literal":
+        left, right, kind = right, left, _MIRRORED.get(kind, "")
+    if not kind or not left.is_attribute or left.number not in numbers or right.kind != "Literal":
+        return None
+    return kind, int(right.fields["value"])
+
+
+def _table(  # noqa: PLR0917 - what is known of one step
+    reader: Reader,
+    rows: Rows,
+    partition: tuple[Expression, ...],
+    order: tuple[Expression, ...],
+    made: Expression,
+    count: int,
+    decides: tuple[int, ...] | None,
+    *,
+    ties: bool,
+) -> tuple[AggregationNode, dict[int, str]]:
+    call, record = reader.call, reader.record
+    where = call.where
+    shown = without_kafka(rows.schema)
+    numbers = [one.number for one in partition]
+    keys = [next(place for place, c in enumerate(rows.columns) if c.number == number) for number in numbers]
+    others = [place for place, field in enumerate(rows.schema) if field in shown.fields and place not in keys]
+    names = unique([*(rows.columns[place].name for place in (*keys, *others)), made.name])
+    number = names.pop()
+    called = dict(zip((*keys, *others), names, strict=True))
+    by = [_order(one, rows, called, where) for one in order]
+    output = items(analyzed(rows.frame).output())
+    place_of = alias(catalyst_object("expressions.Literal").apply(1), number, new_number())
+    columns = [as_column(output[place]).alias(name) for place, name in called.items()]
+    time = event_time(rows)
+    windows = [called[place] for place in keys if WINDOW in (rows.columns[place].field.metadata or {})]
+    more = []
+    if time is not None and windows:
+        more = [F.unix_millis(as_timestamp(rows, time)).alias(hidden_columns.EVENT_TIME)]
+    width = len(keys)
+    first = columns[:width] if ties else [*columns[:width], as_column(place_of)]
+    last = [*columns[width:], *([as_column(place_of)] if ties else [])]
+    with spark_errors(call.call_site):
+        taken = with_rows(rows, rows.frame.select(*first, *last, *more), unsaid=1)
+    fields = taken.schema.fields[: len(first) + len(last)]
+    key_names = tuple(field.name for field in fields[: len(first)])
+    held = StructType([*fields[: len(first)], *(StructField(f.name, f.dataType) for f in fields[len(first) :])])
+    check_groupable(StructType(held.fields[: len(first)]), where)
+    check_packable(held, where, "be kept in a table")
+    ranking = Ranking(number, tuple(by), count, ties)
+    over = f"partition by {', '.join(called[place] for place in keys)} order by {', '.join(map(str, by))}"
+    text = f"{'rank' if ties else 'row_number'}() over ({over}) <= {count}"
+    step = Aggregation(
+        store="",
+        keys=key_names,
+        columns=without_metadata(held),
+        logged=call.logged,
+        call_site=call.call_site,
+        text=text,
+        watermark=None if time is None or not windows else event_time_of(rows, time),
+        window=windows[0] if windows else None,
+        newest=True,
+        ranking=ranking,
+        decided_by=None if decides is None else tuple(called[keys[index]] for index in decides),
+    )
+    node = AggregationNode(
+        call_site=call.call_site,
+        text=text,
+        given=taken,
+        grouped=rows,
+        step=step,
+        name=call.name,
+        words=("top", str(count), "by", *(called[place] for place in keys)),
+        origins={index: (taken, column.number) for index, column in enumerate(taken.columns[: len(fields)])},
+    )
+    made_columns = StructType([StructField(f.name, f.dataType, f.nullable, _lasting(f)) for f in held])
+    record.add(node, attributes(made_columns), Spread({}), streaming=False, names=held.names)
+    numbered = {rows.columns[place].number: name for place, name in called.items()}
+    return node, {**numbered, made.number: number}
+
+
+def _lasting(field: StructField) -> dict[str, Any]:
+    return {name: value for name, value in (field.metadata or {}).items() if name == WINDOW}
+
+
+def _order(one: Expression, rows: Rows, called: dict[int, str], where: str) -> Order:
+    place = next(place for place, c in enumerate(rows.columns) if c.number == one.children[0].number)
+    kind = rows.columns[place].field.dataType
+    if not isinstance(kind, AtomicType) or (isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()):
+        raise TopologyException(
+            f"{where}: rows cannot be ordered by {called[place]!r}, which is {kind.simpleString()}; order by a number, a "
+            "time or a string"
+        )
+    descending = "Descending" in str(one.fields["direction"])
+    return Order(called[place], descending, "NullsFirst" in str(one.fields["nullOrdering"]))
+
+
+def _finished(reader: Reader, at: Plan, node: AggregationNode, known: dict[int, str]) -> Rows:
+    """Return the table's rows with the columns of the plan's node, but for Kafka's own."""
+    table = begin(node)
+    plan = analyzed(table.frame)
+    output = plan.output()
+    places = {name: place for place, name in enumerate(node.leaf.columns.names)}
+    literal = catalyst_object("expressions.Literal")
+    columns = []
+    for one in items(at.java.output()):
+        name = known.get(int(one.exprId().id()))
+        # Kafka's own columns are for the steps before.
+        of = literal.create(None, one.dataType()) if name is None else output.apply(places[name])
+        columns.append(alias(of, str(one.name()), one.exprId()))
+    return with_rows(table, frame_of(project(columns, plan), reader.record.spark))
+

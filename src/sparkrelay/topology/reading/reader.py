@@ -1,0 +1,152 @@
+"""An analysed plan, cut at what is not row-wise: each such node becomes one of the pipeline's steps.
+
+    Project          rows over a new leaf
+      Aggregate   -> a node of the pipeline, given
+        Filter       rows over a source's leaf
+          leaf
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from sparkrelay.catalyst.frames import alias, analyzed, frame_of, leaf_number, project, with_children
+from sparkrelay.catalyst.jvm import items
+from sparkrelay.catalyst.tree import read_plan
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, unions
+from sparkrelay.topology.record import with_rows
+from sparkrelay.topology.refusals import not_row_wise
+from sparkrelay.topology.rows import ROW_WISE, Rows
+from sparkrelay.topology.schemas import without_kafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from sparkrelay.catalyst.tree import Plan
+    from sparkrelay.topology.reading.calls import Call
+    from sparkrelay.topology.record import Record
+
+_PASSED: Final = ROW_WISE | {"CTERelationDef"}
+
+
+class Reader:
+    """Reads one plan.
+
+    Args:
+        record: of the builder.
+        call: of the user's, that made the plan.
+        known: rows that the plan is made of, for the lines that wrote them.
+    """
+
+    def __init__(self, record: Record, call: Call, known: Sequence[Rows] = ()) -> None:
+        self.record = record
+        self.call = call
+        self._known = known
+        #: Number of a ``WITH`` clause's definition -> its plan; and its rows, once they are read.
+        self._defined: dict[int, Plan] = {}
+        self._shared: dict[int, Rows] = {}
+
+    def read(self, frame: DataFrame) -> Rows:
+        """Return the rows of a DataFrame over leaves.
+
+        Raises:
+            TopologyException: something in it cannot be done with streams and tables.
+        """
+        return self._without_kafka(self.rows(read_plan(analyzed(frame))))
+
+    def _without_kafka(self, rows: Rows) -> Rows:
+        """Return a table's rows without Kafka's own columns, which are for the steps before it."""
+        shown = without_kafka(rows.schema)
+        if not rows.node.is_table or len(shown) == len(rows.schema):
+            return rows
+        plan = analyzed(rows.frame)
+        kept = [one for one, field in zip(items(plan.output()), rows.schema, strict=True) if field in shown.fields]
+        return with_rows(rows, frame_of(project(kept, plan), self.record.spark))
+
+    def rows(self, plan: Plan) -> Rows:
+        """Return the rows that a node of the plan makes."""
+        steps: list[tuple[Plan, int]] = []
+        at = plan
+        while True:
+            if (number := leaf_number(at)) is not None:
+                node = self.record.node(number)
+                written = next((rows.written for rows in self._known if rows.node is node), ())
+                below = Rows(node, frame_of(at.java, self.record.spark), written)
+                break
+            if at.kind == "WithCTE":
+                *definitions, at = at.children
+                self._defined |= {int(one.fields["id"]): one for one in definitions}
+                continue
+            if at.kind == "CTERelationRef":
+                below = self._definition(at)
+                break
+            if (place := self._passing(at)) is not None:
+                steps.append((at, place))
+                at = at.children[place]
+                continue
+            below = self._step(at, steps)
+            break
+        return self.over(below, steps)
+
+    def over(self, below: Rows, steps: Sequence[tuple[Plan, int]]) -> Rows:
+        """Return rows behind row-wise nodes, given from the top down, each with which child the rows come from."""
+        if not steps:
+            return below
+        plan = analyzed(below.frame)
+        for node, place in reversed(steps):
+            children = [child.java for child in node.children]
+            children[place] = plan
+            plan = with_children(node.java, children)
+        return with_rows(below, frame_of(plan, self.record.spark))
+
+    def _passing(self, at: Plan) -> int | None:
+        """Return which child the rows of a row-wise node come from; None for another node."""
+        if at.kind in _PASSED:
+            return 0
+        if at.kind == "Join":
+            return joins.static_side(self, at)
+        return None
+
+    def _step(self, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
+        """Return the rows of a node that is one of the pipeline's steps; takes from ``above`` what belongs to it."""
+        match at.kind:
+            case "Aggregate":
+                return aggregates.aggregated(self.record, self.call, self.rows(at.children[0]), at)
+            case "Deduplicate" | "DeduplicateWithinWatermark" | "Distinct":
+                return deduplication.deduplicated(self.record, self.call, self.rows(at.children[0]), at)
+            case "Join":
+                return joins.joined(self, at, above)
+            case "Union":
+                return unions.united(self.record, self.call, [self.rows(child) for child in at.children], at)
+            case "Window":
+                return rankings.ranked(self, at, above)
+            case _:
+                self._refuse(at)
+
+    def _definition(self, at: Plan) -> Rows:
+        """Return the rows of a ``WITH`` clause's definition, with the numbers of one of its uses."""
+        number = int(at.fields["cteId"])
+        if number not in self._shared:
+            self._shared[number] = self.rows(self._defined[number])
+        rows = self._shared[number]
+        plan = analyzed(rows.frame)
+        used = zip(items(plan.output()), items(at.java.output()), strict=True)
+        columns = [alias(one, str(other.name()), other.exprId()) for one, other in used]
+        return with_rows(rows, frame_of(project(columns, plan), self.record.spark))
+
+    def _refuse(self, at: Plan) -> NoReturn:
+        raise TopologyException(f"{self.call.where}: {self.call.method}(): {not_row_wise(at.kind)}")
+
+    def has_leaf(self, plan: Plan) -> bool:
+        """Return whether rows of the pipeline are in a plan."""
+        for node in plan.below():
+            if leaf_number(node) is not None:
+                return True
+            if node.kind == "CTERelationRef" and self.has_leaf(self._defined[int(node.fields["cteId"])]):
+                return True
+        return False
+
+

@@ -1,0 +1,77 @@
+"""Queries in SQL over the streams and tables of a builder."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.classic.dataframe import DataFrame
+
+from sparkrelay.catalyst.frames import analyzed, frame_of
+from sparkrelay.catalyst.jvm import java
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology.reading.reader import Reader
+from sparkrelay.topology.record import spark_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.topology.reading.calls import Call
+    from sparkrelay.topology.record import Record
+    from sparkrelay.topology.rows import Rows
+
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any]) -> Rows:
+    """Return the rows that a query gives.
+
+    Args:
+        record: of the builder.
+        call: of the user's.
+        query: its text.
+        frames: what ``{name}`` stands for in it.
+
+    Raises:
+        TopologyException: Spark does not understand it, or something in it cannot be done with streams and tables.
+    """
+    views: dict[str, DataFrame] = {name: rows.frame for name, rows in record.views.items() if _names(query, name)}
+    known = [rows for name, rows in record.views.items() if name in views]
+    given: dict[str, str] = {}
+    for name, frame in frames.items():
+        found = getattr(frame, "_rows", None)
+        if found is not None and frame._record is not record:
+            raise TopologyException(f"{call.where}: {name}= of sql() is of another builder")
+        if found is None and not isinstance(frame, DataFrame):
+            raise TopologyException(f"{call.where}: {name}= of sql() takes a stream, a table or a DataFrame, not {frame!r}")
+        given[name] = f"sparkrelay_given_{name}"
+        views[given[name]] = frame if found is None else found.frame
+        if found is not None:
+            known.append(found)
+    missing = [name for name in _PLACE.findall(query) if name not in given]
+    if missing:
+        raise TopologyException(
+            f"{call.where}: {{{missing[0]}}} in the query of sql() stands for nothing: give {missing[0]}= a stream, a table "
+            "or a DataFrame"
+        )
+    text = _PLACE.sub(lambda match: given[match[1]], query)
+    # Views of the query's own: those of the session stay as they are.
+    session = record.spark._jsparkSession.cloneSession()
+    rows_of = java("org.apache.spark.sql.classic.Dataset").ofRows
+    with spark_errors(call.call_site):
+        for name, frame in views.items():
+            rows_of(session, analyzed(frame)).createOrReplaceTempView(_quoted(name))
+        plan = session.sql(text).queryExecution().analyzed()
+        made = frame_of(plan, record.spark)
+    for rows in known:
+        record.use(rows)
+    return Reader(record, call, known).read(made)
+
+
+def _names(query: str, name: str) -> bool:
+    """Return whether a query may speak of a view."""
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w])", query, re.IGNORECASE) is not None
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"\w+", name) else "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,87 @@
+"""Row-wise steps in words, made of the plan and not of what was called: so DataFrames and SQL are described alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.catalyst.windows import time_window
+from sparkrelay.catalyst.words import quoted, window_words, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sparkrelay.catalyst.tree import Expression, Plan
+    from sparkrelay.topology.rows import Rows
+
+
+def step_words(rows: Rows) -> tuple[str, ...]:
+    """Return the steps of rows, the first one first; what changes no row has no words."""
+    said = rows.steps[: len(rows.steps) - rows.unsaid]
+    return tuple(text for node, place in said for text in _said(node, place))
+
+
+def _said(node: Plan, place: int) -> Iterator[str]:
+    # As the column is called, not as somebody has written it.
+    names = {column.number: quoted(column.name) for child in node.children for column in child.output}
+    match node.kind:
+        case "Filter":
+            yield f"where {words(node.expressions[0], names)}"
+        case "Project":
+            yield from _projected(node, names)
+        case "Generate":
+            made = ", ".join(quoted(one.name) for one in node.by_field["generatorOutput"])
+            outer = " outer" if node.fields.get("outer") else ""
+            yield f"{words(node.generator, names)}{outer} AS {made}"
+        case "Expand":
+            yield from _expanded(node, names)
+        case "EventTimeWatermark":
+            yield f"withWatermark {words(node.by_field['eventTime'][0], names)}, {node.java.delay()}"
+        case "Join":
+            condition = node.by_field.get("condition", ())
+            on = f" on {words(condition[0], names)}" if condition else ""
+            yield f"{node.join_type} join with a DataFrame{on}" + (", on its right" if place else "")
+
+
+def _projected(node: Plan, names: Mapping[int, str]) -> Iterator[str]:
+    below = node.children[0].output
+    given = {column.number: column.name for column in below}
+    chosen = node.by_field["projectList"]
+    renamed, made = [], []
+    for one in chosen:
+        if one.kind != "Alias":
+            continue
+        (of,) = one.children
+        if of.is_attribute and of.number in given:
+            if of.name != one.name:
+                renamed.append((of.name, one.name))
+        else:
+            made.append(one)
+    passed = {of.number for one in chosen for of in ((one.children[0] if one.kind == "Alias" else one),) if of.is_attribute}
+    dropped = [column.name for column in below if column.number not in passed]
+    called = [one.name for one in chosen]
+    if not renamed and not made and not dropped:
+        if called != [column.name for column in below]:
+            yield f"select {', '.join(map(quoted, called))}"
+    elif made and not renamed and set(dropped) <= {one.name for one in made}:
+        yield f"with {', '.join(f'{quoted(one.name)} = {words(one.children[0], names)}' for one in made)}"
+    elif dropped and not renamed and not made and len(dropped) <= len(called):
+        yield f"drop {', '.join(map(quoted, dropped))}"
+    elif renamed and not made and not dropped:
+        yield f"rename {', '.join(f'{quoted(old)} to {quoted(new)}' for old, new in renamed)}"
+    else:
+        yield f"select {', '.join(_chosen(one, names) for one in chosen)}"
+
+
+def _chosen(one: Expression, names: Mapping[int, str]) -> str:
+    """Return a column that is selected: one that is as it was without ``AS``."""
+    of = one.children[0] if one.kind == "Alias" else one
+    return quoted(one.name) if of.is_attribute and of.name == one.name else words(one, names)
+
+
+def _expanded(node: Plan, names: Mapping[int, str]) -> Iterator[str]:
+    for column, *ways in zip(node.output, *node.ways, strict=True):
+        if ways[0].is_attribute and ways[0].number == column.number:
+            continue
+        window = time_window(ways)
+        said = " or ".join(dict.fromkeys(words(way, names) for way in ways)) if window is None else window_words(window, names)
+        yield f"with {quoted(column.name)} = {said}"
