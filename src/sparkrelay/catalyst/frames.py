@@ -17,7 +17,7 @@ from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, java, noth
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame as AnyFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from sparkrelay.catalyst.tree import Plan
@@ -27,7 +27,7 @@ _PREFIX: Final = "sparkrelay_"
 _QUALIFIER: Final = re.compile(rf"`?{_PREFIX}\d+`?\.")
 
 
-def analyzed(frame: DataFrame) -> Any:
+def analyzed(frame: AnyFrame) -> Any:
     """Return the analysed plan of a DataFrame, in the JVM."""
     return frame._jdf.queryExecution().analyzed()
 

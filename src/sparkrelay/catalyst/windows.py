@@ -55,8 +55,8 @@ def time_window(made: Sequence[Expression]) -> TimeWindow | None:
     start, end = bounds[0]
     length = end - start
     slide = start - bounds[1][0] if len(bounds) > 1 else length
-    microseconds = (dt.timedelta(microseconds=some) for some in (length, slide, start % slide))
-    return TimeWindow(time, *microseconds)
+    found = [dt.timedelta(microseconds=some) for some in (length, slide, start % slide)]
+    return TimeWindow(time, found[0], found[1], found[2])
 
 
 def _time_of(struct: Expression) -> Expression | None:

@@ -45,13 +45,34 @@ _KNOWN_AS: Final = {
     "CreateNamedStruct": "named_struct",
     "JsonToStructs": "from_json",
     "StructsToJson": "to_json",
+    "ParseToDate": "to_date",
+    "ParseToTimestamp": "to_timestamp",
     "StringTrim": "trim",
 }
 #: Fields that make no difference to a value, or are said otherwise: numbers, where text stands, error messages.
 _LEFT_OUT: Final = frozenset(
     {
-        *("evalContext", "evalMode", "hideSeed", "randomSeed", "evalType", "exprId", "failOnError", "func", "hidden", "metadata"),
-        *("nonInheritableMetadataKeys", "nullable", "qualifier", "resultId", "udfDeterministic", "useStringTypeWhenEmpty"),
+        *(
+            "evalContext",
+            "evalMode",
+            "hideSeed",
+            "randomSeed",
+            "evalType",
+            "exprId",
+            "failOnError",
+            "func",
+            "hidden",
+            "metadata",
+        ),
+        *(
+            "nonInheritableMetadataKeys",
+            "nullable",
+            "qualifier",
+            "resultId",
+            "timeZoneId",
+            "udfDeterministic",
+            "useStringTypeWhenEmpty",
+        ),
     }
 )
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -66,7 +87,7 @@ def words(expression: Expression, names: Mapping[int, str] | None = None, *, ins
         names: Catalyst's number of a column -> what it is called; the others are called what Catalyst calls them.
         inside: True to have it in brackets where it would mean something else beside an operator.
     """
-    found = _Words(names or {})
+    found = _Words({} if names is None else names)
     return found.inside(expression) if inside else found.of(expression)
 
 
@@ -102,7 +123,8 @@ class _Words:
     def _function(self, one: Expression) -> str:
         name = _KNOWN_AS.get(one.kind) or _HUMP.sub("_", one.kind).lower()
         arguments = [*map(self.of, one.children), *_fields(one)]
-        return f"{name}({', '.join(arguments)})"
+        zone = one.fields.get("timeZoneId")
+        return f"{name}({', '.join(arguments)})" + (f" in {zone}" if zone else "")
 
     def attribute(self, one: Expression) -> str:
         return self._names.get(one.number) or quoted(one.name)
@@ -123,7 +145,9 @@ class _Words:
     def case(self, one: Expression) -> str:
         pairs = list(one.children)
         otherwise = f" ELSE {self.of(pairs.pop())}" if len(pairs) % 2 else ""
-        parts = (f" WHEN {self.of(when)} THEN {self.of(then)}" for when, then in zip(pairs[::2], pairs[1::2], strict=True))
+        parts = (
+            f" WHEN {self.of(when)} THEN {self.of(then)}" for when, then in zip(pairs[::2], pairs[1::2], strict=True)
+        )
         return f"CASE{''.join(parts)}{otherwise} END"
 
     def aggregate(self, one: Expression) -> str:
@@ -188,9 +212,11 @@ def _fields(one: Expression) -> Iterator[str]:
     following = 0
     for name, value in one.fields.items():
         places = value if isinstance(value, list) else [value]
-        if places and all(type(place) is int for place in places) and places == [
-            *range(following, following + len(places))
-        ]:
+        if (
+            places
+            and all(type(place) is int for place in places)
+            and places == [*range(following, following + len(places))]
+        ):
             following += len(places)
         elif name not in _LEFT_OUT and value not in (None, [], "") and not _holds_tree(value):
             yield f"{name}={_field_words(value)}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from sparkrelay.catalyst.frames import attributes
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.format import Format
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.catalyst.frames import attributes
 from sparkrelay.topology.frames import frame_at
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.naming import check_name, check_topic
@@ -84,7 +84,8 @@ class StreamsBuilder:
         call_site = find_call_site()
         rows = self._source("stream", topics, key, value, timestamp, name, call_site)
         self._record.source_view(name, topics, rows)
-        return frame_at(self._record, rows)
+        made: KStream = frame_at(self._record, rows)
+        return made
 
     def _source(  # noqa: PLR0917 - as they are written
         self, method: str, topics: Any, key: Any, value: Any, timestamp: Any, name: Any, call_site: CallSite
@@ -141,7 +142,8 @@ class StreamsBuilder:
         call_site = find_call_site()
         kept = self._table("table", topic, key, value, timestamp, name, logged, call_site, history)
         self._record.source_view(name, topic, kept)
-        return frame_at(self._record, kept)
+        made: KTable = frame_at(self._record, kept)
+        return made
 
     def global_table(
         self, topic: str, *, key: Format, value: Format, timestamp: str | None = None, name: str | None = None

@@ -125,8 +125,8 @@ def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
     joins: dict[int, _Part] = {}
     for leg in legs:
         at = roots.setdefault(id(leg.source), _source_part(leg.source))
-        for part in leg.before:
-            at = _follow(at, part, leg.source.name, shared)
+        for step in leg.before:
+            at = _follow(at, step, leg.source.name, shared)
         if leg.aggregation is not None:
             store = leg.aggregation.store
             part = _Part(store, f"Processor: {store} (stores: [{store}])", [leg.aggregation.text])
@@ -148,8 +148,8 @@ def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
         if leg.late_for is not None:
             store = leg.late_for.store
             at = _append(at, _Part(f"{store}-late", f"Processor: {store}-late (stores: [{store}])", ["late rows"]))
-        for part in (*leg.of_table, *leg.after):
-            at = _follow(at, part, leg.source.name, shared)
+        for step in (*leg.of_table, *leg.after):
+            at = _follow(at, step, leg.source.name, shared)
         if leg.sink is not None:
             formats = ", ".join(
                 f"{place}: {_written(form)}"

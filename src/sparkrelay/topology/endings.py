@@ -139,9 +139,7 @@ class Ending(Frame):
         with spark_errors(call_site):
             texts = with_rows(self._rows, DataFrame.select(self, *columns), unsaid=1)
         self._record.use(self._rows)
-        self._record.end(
-            ActionNode(given=texts, call_site=call_site, name=check_name(name, call_site), action=show)
-        )
+        self._record.end(ActionNode(given=texts, call_site=call_site, name=check_name(name, call_site), action=show))
 
     def _act(self, action: Show | Foreach | ForeachBatch, name: str | None, call_site: CallSite) -> None:
         end = ActionNode(given=self._rows, call_site=call_site, name=check_name(name, call_site), action=action)

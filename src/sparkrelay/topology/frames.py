@@ -10,47 +10,48 @@ the steps since the last stateful one.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
-from pyspark.sql import DataFrame as AnyFrame
 from pyspark.sql.classic.dataframe import DataFrame
 
-from sparkrelay.catalyst.frames import analyzed
+from sparkrelay.catalyst.frames import analyzed, without_leaves
 from sparkrelay.catalyst.jvm import java, patterns
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
+from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.reading.calls import Call
 from sparkrelay.topology.reading.rankings import Unlimited
 from sparkrelay.topology.reading.reader import Reader
 from sparkrelay.topology.record import spark_errors
 from sparkrelay.topology.refusals import remedy
 from sparkrelay.topology.rows import ROW_WISE, Rows, Written
+from sparkrelay.topology.schemas import HEADERS, without_kafka
+from sparkrelay.topology.step_words import step_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.record import Record
 
-#: PySpark's methods that are taken as they are.
-_ROW_METHODS: Final = frozenset(
+#: PySpark's methods and properties that say something of a DataFrame, and make no other one.
+_SAYING: Final = frozenset(
     {
-        *("alias", "colRegex", "drop", "dropna", "fillna", "filter", "hint", "select", "selectExpr", "toDF", "transform"),
-        *("melt", "observe", "replace", "unpivot", "where", "withColumn", "withColumnRenamed", "withColumns"),
-        *("withColumnsRenamed", "withMetadata"),
+        *("colRegex", "columns", "dtypes", "isLocal", "isStreaming", "metadataColumn", "na", "printSchema"),
+        *("sameSemantics", "schema", "semanticHash", "sparkSession", "sql_ctx"),
     }
 )
-#: What sees all rows of a DataFrame, or has Spark run it.
+#: Those that would have Spark run it, or see all of its rows.
 _REFUSED: Final = frozenset(
     {
-        *("approxQuantile", "cache", "checkpoint", "collect", "corr", "count", "cov", "createGlobalTempView"),
-        *("createOrReplaceGlobalTempView", "crosstab", "describe"),
-        *("executionInfo", "first", "foreachPartition", "freqItems", "head", "inputFiles", "isEmpty", "localCheckpoint"),
-        *("mapInArrow", "mapInPandas", "mergeInto", "na", "pandas_api", "persist", "plot", "randomSplit", "rdd"),
-        *("registerTempTable", "repartitionById", "repartitionByRange", "sample", "sampleBy", "sortWithinPartitions"),
-        *("stat", "storageLevel", "summary", "tail", "take", "toArrow", "toLocalIterator", "toPandas", "transpose"),
-        *("unpersist", "write", "writeStream", "writeTo", "zipWithIndex", "coalesce", "offset", "dtypes_"),
+        *("approxQuantile", "cache", "checkpoint", "coalesce", "collect", "corr", "count", "cov", "crosstab"),
+        *("createGlobalTempView", "createOrReplaceGlobalTempView", "describe", "executionInfo", "first"),
+        *("foreachPartition", "freqItems", "head", "inputFiles", "isEmpty", "limit", "localCheckpoint", "mapInArrow"),
+        *("mapInPandas", "mergeInto", "offset", "orderBy", "pandas_api", "persist", "plot", "randomSplit", "rdd"),
+        *("registerTempTable", "repartitionById", "repartitionByRange", "sample", "sampleBy", "sort"),
+        *("sortWithinPartitions", "stat", "storageLevel", "summary", "tail", "take", "toArrow", "toJSON"),
+        *("toLocalIterator", "toPandas", "transpose", "unpersist", "write", "writeStream", "writeTo", "zipWithIndex"),
     }
 )
 _inside = threading.local()
@@ -78,6 +79,22 @@ class Frame(DataFrame):
 
     _record: Record
     _rows: Rows
+
+    if TYPE_CHECKING:
+        # PySpark's own, but for what they return.
+        def alias(self, alias: str) -> Self: ...
+        def drop(self, *cols: Any) -> Self: ...
+        def filter(self, condition: Any) -> Self: ...
+        def replace(self, to_replace: Any, value: Any = ..., subset: Any = ...) -> Self: ...
+        def select(self, *cols: Any) -> Self: ...
+        def selectExpr(self, *expr: Any) -> Self: ...
+        def toDF(self, *cols: str) -> Self: ...
+        def transform(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Self: ...
+        def where(self, condition: Any) -> Self: ...
+        def withColumn(self, colName: str, col: Any) -> Any: ...
+        def withColumnRenamed(self, existing: str, new: str) -> Self: ...
+        def withColumns(self, *colsMap: dict[str, Any]) -> Self: ...
+        def withColumnsRenamed(self, colsMap: dict[str, str]) -> Self: ...
 
     @classmethod
     def _of(cls, record: Record, rows: Rows) -> Any:
@@ -111,6 +128,8 @@ class Frame(DataFrame):
                 read = Reader(self._record, call, (rows, *known)).read(made)
         except Unlimited as error:
             return self._next(Rows(rows.node, made, written, pending=str(error)))
+        for one in (rows, *known):
+            self._record.use(one)
         if read.node is rows.node:
             return self._next(Rows(rows.node, read.frame, written))
         return frame_at(self._record, Rows(read.node, read.frame, (*read.written, written[-1])))
@@ -126,6 +145,33 @@ class Frame(DataFrame):
         if name in self.columns:
             return super().__getattr__(name)
         raise self._missing(name)
+
+    def dropna(self, how: str = "any", thresh: int | None = None, subset: Any = None) -> Any:
+        """Leave out rows with nulls (or NaN), as ``DataFrame.dropna``; without ``subset`` Kafka's own are not looked at."""
+        call = Call(find_call_site(), "dropna")
+        looked_at = self._filled() if subset is None else subset
+        return self._made(call, lambda: DataFrame.dropna(self, how, thresh, looked_at))
+
+    def fillna(self, value: Any, subset: Any = None) -> Any:
+        """Put a value where columns are null, as ``DataFrame.fillna``; without ``subset`` Kafka's own stay as they are."""
+        call = Call(find_call_site(), "fillna")
+        looked_at = self._filled() if subset is None and not isinstance(value, dict) else subset
+        return self._made(call, lambda: DataFrame.fillna(self, value, looked_at))
+
+    def _filled(self) -> list[str]:
+        """Return the columns whose nulls are looked for: all but what few records have."""
+        shown = without_kafka(self._rows.schema)
+        return [quoted(field.name) for field in shown if (field.name, field.dataType) != ("headers", HEADERS)]
+
+    def explain(self, extended: Any = None, mode: str | None = None) -> None:
+        """Print where the rows come from and what is done to them, then Spark's own plan of these steps."""
+        del mode
+        node = self._rows.node
+        lines = [f"{self._kind} of {node.text}, {node.call_site}"]
+        lines += [f"  {text}" for text in step_words(self._rows)]
+        sys.stdout.write("\n".join(lines) + "\n")
+        if extended:
+            sys.stdout.write(without_leaves(str(analyzed(self._rows.frame).treeString())) + "\n")
 
     def createOrReplaceTempView(self, name: str) -> None:
         """Have the queries of this builder call these rows so, as ``DataFrame.createOrReplaceTempView``."""
@@ -149,8 +195,17 @@ class Frame(DataFrame):
         return None
 
 
-for _name in sorted(_ROW_METHODS):
-    setattr(Frame, _name, _wrapped(_name))
+def _refused(name: str) -> Any:
+    def refuse(self: Frame) -> NoReturn:
+        raise self._missing(name)
+
+    return property(refuse)
+
+
+for _name in dir(DataFrame):
+    if _name.startswith("_") or _name in _SAYING or _name in vars(Frame):
+        continue
+    setattr(Frame, _name, _refused(_name) if _name in _REFUSED else _wrapped(_name))
 
 
 class _calls:  # noqa: N801 - a context
@@ -193,5 +248,3 @@ def frame_at(record: Record, rows: Rows) -> Any:
     if rows.written:
         record.unused[rows] = rows.written[-1]
     return (KTable if rows.node.is_table else KStream)._of(record, rows)
-
-

@@ -11,9 +11,9 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
+from sparkrelay.topology.frames import frame_at
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.public_calls import public_calls
-from sparkrelay.topology.frames import frame_at
 from sparkrelay.topology.reading.calls import Call
 from sparkrelay.topology.reading.processors import check_unsupported, transformed
 from sparkrelay.topology.record import spark_errors
@@ -35,19 +35,21 @@ _SUPPORTED: Final = frozenset(
 class GroupedStream:
     """Rows in groups, waiting for ``agg``. Made by ``KStream.groupBy``."""
 
-    def __init__(self, frame: Frame, columns: tuple[Any, ...], topic: str | None, call_site: CallSite) -> None:
-        """Take the rows, what they are grouped by, what their repartition topic is called, and the line."""
+    def __init__(  # noqa: PLR0917 - what is known of a grouping
+        self, frame: Frame, columns: tuple[Any, ...], topic: str | None, call_site: CallSite, method: str = "groupBy"
+    ) -> None:
+        """Take the rows, what they are grouped by and how, what their repartition topic is called, and the line."""
         if not columns:
             raise TopologyException(
-                f"{call_site}: groupBy() names no columns; one group over everything has no task of its own"
+                f"{call_site}: {method}() names no columns; one group over everything has no task of its own"
             )
         self._frame = frame
         self._columns = columns
         self._topic = check_name(topic, call_site)
         self._call_site = call_site
         with spark_errors(call_site):
-            self._data = DataFrame.groupBy(frame, *columns)
-        frame._record.open[self] = f"{call_site}: groupBy() is not followed by agg(...) or count()"
+            self._data = getattr(DataFrame, method)(frame, *columns)
+        frame._record.open[self] = f"{call_site}: {method}() is not followed by agg(...) or count()"
 
     def agg(
         self,
@@ -208,7 +210,7 @@ class GroupedStream:
     def _aggregated(
         self,
         method: str,
-        make: Callable[[], DataFrame],
+        make: Callable[[], Any],
         name: str | None,
         logged: bool,
         call_site: CallSite,

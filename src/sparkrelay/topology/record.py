@@ -47,7 +47,7 @@ class Record:
     Attributes:
         spark: the session in which it is analysed.
         nodes: of the tree, each behind those that it follows.
-        stored: rows of a table behind steps -> the table that holds them, for those who look into it.
+        stored: a table, and steps behind it -> the table that holds its rows behind them, for those who look into it.
         open: calls that must be followed by others -> what is missing, in words.
         views: what queries call rows.
     """
@@ -55,7 +55,7 @@ class Record:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self.nodes: list[AnyNode] = []
-        self.stored: dict[Rows, AggregationNode] = {}
+        self.stored: dict[tuple[AggregationNode, tuple[str, ...], tuple[str, ...]], AggregationNode] = {}
         self.open: dict[object, str] = {}
         self.views: dict[str, Rows] = {}
         self._leaves: list[Node] = []

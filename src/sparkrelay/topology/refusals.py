@@ -57,31 +57,26 @@ _REMEDIES: Final = {
             "toPandas",
             "toLocalIterator",
             "isEmpty",
+            "toArrow",
+            "toJSON",
+            "describe",
+            "summary",
             "write",
             "writeTo",
         ),
         _NOT_HERE,
     ),
-    **dict.fromkeys(
-        ("schema", "columns", "dtypes", "printSchema", "explain"), "columns are known when KafkaStreams is made"
-    ),
     **dict.fromkeys(("cache", "persist", "unpersist", "checkpoint", "localCheckpoint"), _CACHE),
     **dict.fromkeys(("rollup", "cube", "groupingSets", "pivot"), _GROUPED),
-    "na": 'use dropna(subset=["a"]) and fillna({"a": 0})',
-    "replace": 'say it per column: withColumn("a", F.when(F.col("a") == "old", "new").otherwise(F.col("a")))',
     **dict.fromkeys(("limit", "offset", "sample"), "a stream has no end to count from; use where(...)"),
     **dict.fromkeys(("coalesce", "repartitionByRange"), 'use repartition("column", partitions=N)'),
     **dict.fromkeys(("mapInArrow", "mapInPandas", "rdd"), "use withColumn with a udf or pandas_udf"),
     **dict.fromkeys(("writeStream", "sink", "through", "to_topic", "toTopic"), _SINK),
     **dict.fromkeys(("groupby", "groupByKey", "group_by"), "use groupBy(...)"),
     "distinct": 'name the columns that make two rows the same: dropDuplicates(["a"])',
-    "alias": "columns of both sides of a join must differ; rename them, withColumnRenamed(...)",
-    **dict.fromkeys(("crossJoin", "lateralJoin", "joinWith"), 'use join(other, "column", how)'),
+    **dict.fromkeys(("lateralJoin", "joinWith"), 'use join(other, "column", how)'),
     "count": 'group first: groupBy("a").count()',
     "agg": 'group first: groupBy("a").agg(...)',
-    "toDF": "use withColumnRenamed(old, new)",
-    "colRegex": "name the columns in select(...)",
-    "withColumnsRenamed": "use withColumnRenamed(old, new) for each",
     # Kafka Streams.
     **dict.fromkeys(("map", "mapValues", "transformValues", "processValues", "apply", "update"), _COLUMNS),
     **dict.fromkeys(("flatMap", "flatMapValues", "flatTransform", "flatTransformValues"), _EXPLODE),
@@ -148,15 +143,21 @@ _OF_KIND: Final[dict[str, dict[str, str]]] = {
 
 def not_row_wise(kind: str) -> str:
     """Return why a node of a plan is not possible, and what to write instead."""
-    return _OF_NODES.get(kind, f"{kind} is not row-wise: its result would depend on which rows happen to be in one micro-batch")
+    return _OF_NODES.get(
+        kind, f"{kind} is not row-wise: its result would depend on which rows happen to be in one micro-batch"
+    )
 
 
 #: Nodes of analysed plans that no pipeline has -> why, and what to write instead.
 _OF_NODES: Final = {
     "Sort": _NO_ORDER,
-    **dict.fromkeys(("GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample"), "a stream has no end to count from; use where(...)"),
+    **dict.fromkeys(
+        ("GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample"), "a stream has no end to count from; use where(...)"
+    ),
     **dict.fromkeys(("Intersect", "Except"), "it compares whole tables; a stream has no end"),
-    **dict.fromkeys(("Repartition", "RepartitionByExpression"), 'use repartition("column"), which goes through a topic'),
+    **dict.fromkeys(
+        ("Repartition", "RepartitionByExpression"), 'use repartition("column"), which goes through a topic'
+    ),
 }
 
 

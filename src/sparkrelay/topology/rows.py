@@ -115,7 +115,7 @@ class Rows:
         pending: what has to follow them before they can be used; None: nothing.
     """
 
-    def __init__(  # noqa: PLR0913 - what is known of rows
+    def __init__(
         self,
         node: Node,
         frame: DataFrame,
@@ -355,7 +355,9 @@ def _reads_now(one: Expression) -> bool:
     if one.kind != "Cast" or one.fields["dataType"] not in {"date", "timestamp", "timestamp_ntz"}:
         return False
     return any(
-        part.kind == "Literal" and part.fields["dataType"] == "string" and _NOW_AS_TEXT.match(str(part.fields.get("value")))
+        part.kind == "Literal"
+        and part.fields["dataType"] == "string"
+        and _NOW_AS_TEXT.match(str(part.fields.get("value")))
         for part in one.below()
     )
 

@@ -85,7 +85,7 @@ class Spread:
     def of(cls, rows: Rows) -> Spread:
         """Return that of rows: what of their node's is left behind the steps."""
         before = rows.node.spread
-        held = {}
+        held: dict[_Path, str] = {}
         for place, copy in rows.copies().items():
             whole = (copy.place, *copy.fields)
             held |= {(place, *path[len(whole) :]): part for path, part in before.held.items() if _begins(path, whole)}
@@ -93,8 +93,7 @@ class Spread:
 
     def locate(self, places: Collection[int]) -> Located | None:
         """Return how grouping by columns finds its rows, or None if they must be repartitioned first."""
-        grouped = [(path, part) for path, part in sorted(self.held.items()) if path[0] in places and len(path) == 1]
-        return self._located(grouped)
+        return self.locate_paths({(place,) for place in places})
 
     def locate_paths(self, paths: Collection[_Path]) -> Located | None:
         """Return the same for columns, and fields of columns."""

@@ -56,7 +56,9 @@ def _projected(node: Plan, names: Mapping[int, str]) -> Iterator[str]:
                 renamed.append((of.name, one.name))
         else:
             made.append(one)
-    passed = {of.number for one in chosen for of in ((one.children[0] if one.kind == "Alias" else one),) if of.is_attribute}
+    passed = {
+        of.number for one in chosen for of in ((one.children[0] if one.kind == "Alias" else one),) if of.is_attribute
+    }
     dropped = [column.name for column in below if column.number not in passed]
     called = [one.name for one in chosen]
     if not renamed and not made and not dropped:
@@ -83,5 +85,9 @@ def _expanded(node: Plan, names: Mapping[int, str]) -> Iterator[str]:
         if ways[0].is_attribute and ways[0].number == column.number:
             continue
         window = time_window(ways)
-        said = " or ".join(dict.fromkeys(words(way, names) for way in ways)) if window is None else window_words(window, names)
+        said = (
+            " or ".join(dict.fromkeys(words(way, names) for way in ways))
+            if window is None
+            else window_words(window, names)
+        )
         yield f"with {quoted(column.name)} = {said}"

@@ -71,7 +71,8 @@ class KStream(Ending):
             TopologyException: an argument is of the wrong kind.
         """
         call = Call(find_call_site(), "withWatermark")
-        return self._made(call, lambda: DataFrame.withWatermark(self, eventTime, delayThreshold))
+        made: KStream = self._made(call, lambda: DataFrame.withWatermark(self, eventTime, delayThreshold))
+        return made
 
     def foreach(self, f: Callable[[Any], Any], *, name: str | None = None) -> None:
         """Give each row to a function, as ``DataFrame.foreach``, in a Python worker; it takes a ``Row``.
@@ -131,19 +132,22 @@ class KStream(Ending):
         """
         call = Call(find_call_site(), "unionByName")
         self._require_stream(other, call)
-        return self._made(call, lambda: DataFrame.unionByName(self, other, allowMissingColumns), other)
+        made: KStream = self._made(call, lambda: DataFrame.unionByName(self, other, allowMissingColumns), other)
+        return made
 
     def union(self, other: Any) -> KStream:
         """Put the rows of two streams together by the places of their columns, as ``DataFrame.union``."""
         call = Call(find_call_site(), "union")
         self._require_stream(other, call)
-        return self._made(call, lambda: DataFrame.union(self, other), other)
+        made: KStream = self._made(call, lambda: DataFrame.union(self, other), other)
+        return made
 
     def unionAll(self, other: Any) -> KStream:
         """Do the same as :meth:`union`."""
         call = Call(find_call_site(), "unionAll")
         self._require_stream(other, call)
-        return self._made(call, lambda: DataFrame.union(self, other), other)
+        made: KStream = self._made(call, lambda: DataFrame.union(self, other), other)
+        return made
 
     def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream:  # type: ignore[override]
         """Group rows, as ``DataFrame.groupBy``.
@@ -162,6 +166,14 @@ class KStream(Ending):
         return GroupedStream(self, flat(cols), name, find_call_site())
 
     groupby = groupBy  # type: ignore[assignment]
+
+    def rollup(self, *cols: Any, name: str | None = None) -> GroupedStream:  # type: ignore[override]
+        """Group rows by columns, and by fewer and fewer of them, as ``DataFrame.rollup``; else as :meth:`groupBy`."""
+        return GroupedStream(self, flat(cols), name, find_call_site(), "rollup")
+
+    def cube(self, *cols: Any, name: str | None = None) -> GroupedStream:  # type: ignore[override]
+        """Group rows by columns, and by any of them, as ``DataFrame.cube``; else as :meth:`groupBy`."""
+        return GroupedStream(self, flat(cols), name, find_call_site(), "cube")
 
     def dropDuplicates(  # type: ignore[override]
         self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
@@ -232,8 +244,9 @@ class KStream(Ending):
                 f"{call_site}: to_table() keeps a row for each message key, and no column here holds it unchanged: "
                 'give stream(key=String("user")) and keep that column, or put repartition("user") before it'
             )
-        made = keep_newest(self._record, self._rows, key, name, logged, "to_table()", call_site, history=history)
-        return frame_at(self._record, made)
+        kept = keep_newest(self._record, self._rows, key, name, logged, "to_table()", call_site, history=history)
+        made: KTable = frame_at(self._record, kept)
+        return made
 
     def join(  # type: ignore[override]
         self,
@@ -296,19 +309,24 @@ class KStream(Ending):
             return frame_at(self._record, collected_join(self._record, self._rows, other, on, how, refresh, call_site))
         frame = self._other(other, call_site)
         span = (within, within) if isinstance(within, str) else within
-        if span is not None and not (len(span) == 2 and all(isinstance(one, str) and one.strip() for one in span)):
+        if span is not None and not (
+            isinstance(span, tuple) and len(span) == 2 and all(isinstance(one, str) and one.strip() for one in span)
+        ):
             raise TopologyException(
-                f'{call_site}: join() of two streams takes within=, such as within="10 minutes", or within=("0 seconds", '
+                f'{call_site}: join() of two streams takes within=, such as within="10 minutes", or within=("0 '
+                'seconds", '
                 f'"1 hour"), not {within!r}'
             )
         call = Call(call_site, "join", name=check_name(name, call_site), within=span, grace=grace)
-        return self._made(call, lambda: DataFrame.join(self, frame, on, how), other)
+        made: KStream = self._made(call, lambda: DataFrame.join(self, frame, on, how), other)
+        return made
 
     def crossJoin(self, other: Any) -> KStream:
         """Join each row with each of a DataFrame, as ``DataFrame.crossJoin``."""
         call = Call(find_call_site(), "crossJoin")
         frame = self._other(other, call.call_site)
-        return self._made(call, lambda: DataFrame.crossJoin(self, frame))
+        made: KStream = self._made(call, lambda: DataFrame.crossJoin(self, frame))
+        return made
 
     def repartition(self, *cols: str, name: str | None = None, partitions: int | None = None) -> KStream:  # type: ignore[override]
         """Write the rows to an internal topic by another key and read them again.
@@ -351,37 +369,38 @@ class KStream(Ending):
             explicit=True,
         )
         self._record.add(node, analyzed(rows.frame).output(), Spread.of_key(places, by), names=names)
-        return frame_at(self._record, begin(node))
+        made: KStream = frame_at(self._record, begin(node))
+        return made
 
     def _number(self, method: str, column: Any, call_site: CallSite) -> int:
         """Return Catalyst's number of a column that is one of the rows' as it is."""
         if isinstance(column, int):
-            raise TopologyException(
-                f"{call_site}: {method}() takes names and Columns, not {column!r}; use partitions="
-            )
+            raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {column!r}; use partitions=")
         with spark_errors(call_site):
             chosen = analyzed(DataFrame.select(self, column)).projectList()
         one = chosen.apply(0)
         number = int(one.exprId().id())
         if int(chosen.size()) != 1 or str(one.productPrefix()) != "AttributeReference":
             raise TopologyException(
-                f"{call_site}: {method}() takes names of columns; give {column} one first, withColumn(\"name\", ...)"
+                f'{call_site}: {method}() takes names of columns; give {column} one first, withColumn("name", ...)'
             )
         return number
 
     def _deduplicated(self, method: str, subset: Any, name: Any, logged: Any, call_site: CallSite) -> KStream:
         if subset is None or (isinstance(subset, list | tuple) and not subset):
             raise TopologyException(
-                f'{call_site}: name the columns: {method}(["id"]); of all of them together every row would be remembered '
+                f'{call_site}: name the columns: {method}(["id"]); of all of them together every row would be '
+                "remembered "
                 "whole"
             )
         if not isinstance(logged, bool):
             raise TopologyException(f"{call_site}: {method}() takes logged=True or logged=False, not {logged!r}")
         plain = "dropDuplicates" if method == "drop_duplicates" else method
         call = Call(call_site, method, name=check_name(name, call_site), logged=logged)
-        return self._made(call, lambda: getattr(DataFrame, plain)(self, subset))
+        made: KStream = self._made(call, lambda: getattr(DataFrame, plain)(self, subset))
+        return made
 
-    def _other(self, other: Any, call_site: CallSite) -> DataFrame:
+    def _other(self, other: Any, call_site: CallSite) -> Any:
         """Return what is joined with, as a DataFrame."""
         if isinstance(other, GlobalKTable) and other._record is self._record:
             return other._rows.frame
@@ -444,7 +463,8 @@ class KTable(Ending):
             raise TopologyException(
                 f"{call.where}: join() of a table takes a table of the same builder, not {other!r}{hint}"
             )
-        return self._made(call, lambda: DataFrame.join(self, other, on, how), other)
+        made: KTable = self._made(call, lambda: DataFrame.join(self, other, on, how), other)
+        return made
 
     def to_stream(self) -> KStream:
         """Return the changes as a stream, each a row of its own, as ``KTable.toStream`` of Kafka Streams.
@@ -501,7 +521,8 @@ class KTable(Ending):
         output = analyzed(self._rows.frame).output()
         names = unique(column.name for column in self._rows.columns)
         self._record.add(node, output, Spread({}), names=names)
-        return frame_at(self._record, begin(node))
+        made: KStream = frame_at(self._record, begin(node))
+        return made
 
 
 def _of_another_join(name: str, value: object, others: str, call_site: CallSite) -> TopologyException:

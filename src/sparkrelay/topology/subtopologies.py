@@ -27,7 +27,6 @@ from sparkrelay.topology.nodes import (
     RepartitionNode,
     SinkNode,
     SourceNode,
-    StreamNode,
     TableJoinNode,
 )
 from sparkrelay.topology.step_words import step_words
@@ -191,9 +190,7 @@ def _warn_of_windows(keepers: Iterable[Way]) -> None:
                 node.text,
             )
         elif node is not None and not node.step.newest and node.step.window is None and node.step.watermark is not None:
-            log.warning(
-                "%s: without F.window among its columns, the groups of a watermark never end", node.call_site
-            )
+            log.warning("%s: without F.window among its columns, the groups of a watermark never end", node.call_site)
 
 
 def _warn_of_deletions(keepers: Iterable[Way]) -> None:
@@ -392,7 +389,7 @@ def _parts(passages: Sequence[Passage], names: NodeNames) -> Iterator[Part]:
 def _table_join(node: TableJoinNode, names: NodeNames, joins: dict[TableJoinNode, TableJoin]) -> TableJoin:
     """Return a join of tables; ways that begin at one have one."""
     if node not in joins:
-        left, right, *referencing = (
+        left, right, *others = (
             _table_join(side, names, joins) if isinstance(side, TableJoinNode) else names[side]
             for side in (node.left, node.right, node.referencing)
             if side is not None
@@ -405,8 +402,8 @@ def _table_join(node: TableJoinNode, names: NodeNames, joins: dict[TableJoinNode
             node.how,
             node.call_site,
             node.text,
-            *referencing,
-            foreign=node.foreign,
+            next(iter(others), None),
+            node.foreign,
         )
     return joins[node]
 

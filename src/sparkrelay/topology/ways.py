@@ -121,6 +121,8 @@ def _ends(record: Record) -> list[AnyEnd]:
     ends = [node for node in record.nodes if isinstance(node, End | RepartitionNode)]
     through = {at for end in ends for rows in end.inputs for way in ways_back(before(rows)) for at in way}
     followed = {before(rows) for node in record.nodes for rows in node.inputs}
+    followed |= {node.of.node for node in record.nodes if isinstance(node, LookupNode)}
+    followed |= {rows.node for node in record.nodes if isinstance(node, TableJoinNode) for rows in node.of}
     needed = {node.table for node in record.nodes if isinstance(node, LookupNode)}
     needed |= {table for node in record.nodes if isinstance(node, TableJoinNode) for table in node.tables}
     return [
@@ -207,5 +209,3 @@ def _tables_first(ways: list[Way]) -> list[Way]:
         ordered.append(way)
         left.remove(way)
     return ordered
-
-

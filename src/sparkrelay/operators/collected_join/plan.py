@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType, StructField, StructType
 
+from sparkrelay.catalyst.jvm import java, kind, nodes
 from sparkrelay.errors import SerializationException, StreamsException, TopologyException
 from sparkrelay.operators.collected_join.run import CollectedJoinRunner
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.catalyst.jvm import java, kind, nodes
-from sparkrelay.topology.schemas import arrow_schema, lost_in_arrow
 from sparkrelay.runtime.spark.cancelling import cancelled_when
 from sparkrelay.runtime.spark.jobs import BATCH_POOL, JobFailed, collect_frame
+from sparkrelay.topology.schemas import arrow_schema, lost_in_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

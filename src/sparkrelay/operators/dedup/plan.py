@@ -51,7 +51,9 @@ def _contents(step: Deduplication, leg: Leg, by: str) -> str:
     """Describe the store's contents; a pipeline with another description is rejected."""
     until = "for ever"
     if step.watermark is not None:
-        until = f"{'within the watermark of' if step.within else 'until the watermark has passed'} {step.watermark.column}"
+        until = (
+            f"{'within the watermark of' if step.within else 'until the watermark has passed'} {step.watermark.column}"
+        )
     keys = ", ".join(key_text(leg.taken, name) for name in step.columns)
     without = "" if step.logged else ", without changelog"
     return brief(f"first rows by {keys} {until}{without}{by}")

@@ -60,7 +60,9 @@ class Answers:
         which = keys.indices.to_numpy(zero_copy_only=False)
         same = pc.equal(
             _bytes(as_type(whole(rows.column(field.name)), field.type) for field in self.columns),
-            _bytes(as_type(one, field.type) for one, field in zip(left.are, self.columns, strict=True)).take(keys.indices),
+            _bytes(as_type(one, field.type) for one, field in zip(left.are, self.columns, strict=True)).take(
+                keys.indices
+            ),
         ).to_numpy(zero_copy_only=False)
         is_ = left.is_[which]
         gone = pc.equal(whole(rows.column(hidden_columns.CHANGE)), OLD).to_numpy(zero_copy_only=False)

@@ -69,9 +69,7 @@ class Plan(EmittingPlan[Transformation]):
         return made, output
 
 
-def _contents(
-    step: Transformation, leg: Leg, keys: StructType, variables: Iterable[VariableSpec], by: str
-) -> str:
+def _contents(step: Transformation, leg: Leg, keys: StructType, variables: Iterable[VariableSpec], by: str) -> str:
     """Describe the store's contents; a pipeline with another description is rejected."""
     grouped = []
     for name, key in zip(step.keys, keys, strict=True):

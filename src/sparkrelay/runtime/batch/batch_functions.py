@@ -19,10 +19,10 @@ from pyspark.errors import PySparkException
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.printable import printable
-from sparkrelay.topology.schemas import arrow_schema
 from sparkrelay.runtime.spark.job_errors import read_job_error
 from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA, JobFailed, TaskFailed
 from sparkrelay.runtime.worker.rows_file import read_kept_rows, remove_kept_rows, remove_step
+from sparkrelay.topology.schemas import arrow_schema
 from sparkrelay.types import BatchId
 
 if TYPE_CHECKING:

@@ -109,7 +109,7 @@ class Flow:
     def not_resident(self) -> str | None:
         """Why the rows cannot be computed in a resident job, where markers pass between them; None: they can.
 
-        Only projections and filters can be told apart from markers: what else there is buffers rows, or multiplies them.
+        Only projections and filters can let markers through: what else there is buffers rows, or multiplies them.
         """
         for rows in self.computed:
             for node, _ in rows.steps:
@@ -250,9 +250,7 @@ def _is_null(expression: Expression) -> bool:
     return expression.kind == "Literal" and expression.fields.get("value") is None
 
 
-def _conditions(
-    expression: Expression, source: Callable[[int], tuple[str | None] | None]
-) -> Conditions | None:
+def _conditions(expression: Expression, source: Callable[[int], tuple[str | None] | None]) -> Conditions | None:
     """Return a filter's condition as alternatives of each of its parts; None if it has another form."""
     match expression.kind:
         case "AttributeReference":

@@ -176,9 +176,7 @@ class _Building:
         hidden = hidden_fields(carried_columns(leg))
         columns = StructType([*(field for field in leg.source.columns if field.name in read), *hidden])
         shipped = self._of.needs.shipped(leg.source.topics[0]) if leg.source.internal else None
-        spec = fetch_spec(
-            leg, columns, shipped, legs=self._of.legs, step=self._step, **self._of.fields.decoding(leg)
-        )
+        spec = fetch_spec(leg, columns, shipped, legs=self._of.legs, step=self._step, **self._of.fields.decoding(leg))
         if leg.reused_topic is not None:
             self._fetch = spec
         step = functools.partial(fetch_leg, spec)
@@ -206,9 +204,7 @@ class _Building:
         spec = lookup_spec(lookup, output, state=self._of.state(lookup.store), step=self._step)
         return self._between(flow, spec, output)
 
-    def _joined_with_frame(
-        self, flow: Flow, join: Collected, needed: frozenset[str], *, tombstones: bool
-    ) -> Flow:
+    def _joined_with_frame(self, flow: Flow, join: Collected, needed: frozenset[str], *, tombstones: bool) -> Flow:
         flow = self._of.deletions.keyed(self._leg, flow)
         carried = tuple(name for name in flow.hidden)
         flow = flow.only({*join.keys, *(needed & {*flow.visible.names}), *carried})

@@ -139,7 +139,7 @@ def columns_before(leg: Leg, parts: Sequence[Part], *, last: bool = False) -> St
             columns = leg.emitting.made
         elif leg.table_join is not None:
             columns = leg.table_join.columns
-        elif leg.changes_of is not None:
+        elif leg.changed is not None:
             columns = leg.changed
         else:
             behind = (*leg.before, *leg.after)

@@ -19,9 +19,9 @@ from pyspark.errors import PySparkException
 
 from sparkrelay.errors import SerializationException, SparkRelayError
 from sparkrelay.operators.latest.run import LatestRunner
-from sparkrelay.topology.schemas import without_kafka
 from sparkrelay.runtime.contract.specs import SourceChangelog
 from sparkrelay.topology import ForeachBatch, Show
+from sparkrelay.topology.schemas import without_kafka
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

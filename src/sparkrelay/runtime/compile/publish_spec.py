@@ -12,6 +12,11 @@ from sparkrelay.operators.ranking.plan import ranking_spec
 from sparkrelay.operators.table.changes import ChangesRunner, FilteredTableRunner
 from sparkrelay.records.formats import Format, Json
 from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED, carried_columns
+from sparkrelay.runtime.compile.sink_plan import SinkPlan, plan_sink
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.specs import PublishSpec
+from sparkrelay.topology import Collected, Lookup
+from sparkrelay.topology.event_times import TIMESTAMP, shipped_event_times
 from sparkrelay.topology.schemas import (
     arrow_schema,
     check_packable,
@@ -19,11 +24,6 @@ from sparkrelay.topology.schemas import (
     hidden_fields,
     layout_number,
 )
-from sparkrelay.runtime.compile.sink_plan import SinkPlan, plan_sink
-from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import PublishSpec
-from sparkrelay.topology import Collected, Lookup
-from sparkrelay.topology.event_times import TIMESTAMP, shipped_event_times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,7 +114,11 @@ def _best(
         return None
     by = tuple(name for name in table.keys if name != table.ranking.number)
     # Other steps might drop rows that displaced others of their key.
-    if any(isinstance(part, Lookup) or not part.rows.only_picks(by) for part in readers[0].before if not isinstance(part, Collected)):
+    if any(
+        isinstance(part, Lookup) or not part.rows.only_picks(by)
+        for part in readers[0].before
+        if not isinstance(part, Collected)
+    ):
         return None
     ranking = ranking_spec(table, by)
     wanted = {*by, *(one.column for one in table.ranking.order)}

@@ -1,4 +1,4 @@
-"""Analysed row-wise steps, put over the real rows: with hidden columns passing through them, and Catalyst's numbers kept.
+"""Analysed row-wise steps over the real rows: hidden columns pass through them, and Catalyst's numbers are kept.
 
 Nothing that the user wrote is analysed again. Between the steps our own rules are put in: a filter lets records through
 that delete, or makes deletions of rows that do not pass; the row that ends a micro-batch in a resident job passes
@@ -75,7 +75,9 @@ class Rebase:
         attributes = {name: output.apply(index) for index, name in enumerate(base.columns)}
         self._hidden = {name: attributes[name] for name in hidden}
         for alternatives in conditions:
-            self._filter(_any_of(attributes[name] if flag else _not_null(attributes[name]) for name, flag in alternatives))
+            self._filter(
+                _any_of(attributes[name] if flag else _not_null(attributes[name]) for name, flag in alternatives)
+            )
         columns = []
         for place, field in enumerate(rows.node.leaf.columns):
             attribute = rows.leaf.java.output().apply(place)
@@ -182,7 +184,7 @@ class Rebase:
         self._plan = project([*again, *self._hidden.values()], self._plan)
 
     def _joined(self, node: Plan, place: int) -> None:
-        """Join with a DataFrame, whose rows are sent to wherever the stream's are: a task's rows stay where they are."""
+        """Join with a DataFrame, whose rows are sent to where the stream's are: a task's rows stay where they are."""
         have_streams_run(self._spark)
         static = frame_of(node.children[1 - place].java, self._spark)
         found = None

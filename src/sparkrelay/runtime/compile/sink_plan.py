@@ -11,6 +11,8 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.records.formats import Format, Integer, Json, Long, OneColumn, Raw, String, Uuid
 from sparkrelay.records.formatted import columns_to_format
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.topology.describe import format_text
 from sparkrelay.topology.schemas import (
     HEADERS,
     SPARK_TYPES,
@@ -19,8 +21,6 @@ from sparkrelay.topology.schemas import (
     lost_in_arrow,
     without_kafka,
 )
-from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.topology.describe import format_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

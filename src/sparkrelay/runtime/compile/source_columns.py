@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
+
     from sparkrelay.records.formats import Format
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Source

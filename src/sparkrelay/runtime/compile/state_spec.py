@@ -24,8 +24,8 @@ from sparkrelay.operators.ranking.tables import RankedTableRunner
 from sparkrelay.operators.ranking.windows import RankedWindowsRunner
 from sparkrelay.operators.sessions.run import SessionsRunner
 from sparkrelay.operators.table.grouping import GroupedRunner
-from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
 from sparkrelay.operators.watermarks import WindowWatermark
+from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
 from sparkrelay.runtime.compile.contents import contents, repartitioned_by, spread
 from sparkrelay.runtime.compile.timed_sources import interval_ms
 from sparkrelay.runtime.contract import hidden_columns
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def state_spec(  # noqa: PLR0917 - what is known of one step
+def state_spec(
     leg: Leg,
     aggregation: Aggregation,
     rows: StructType,
@@ -165,7 +165,9 @@ def _held_states(aggregation: Aggregation, taken: Rows) -> tuple[list[AggregateS
     for index, (call, result) in enumerate(zip(aggregation.calls, others, strict=not aggregation.newest)):
         arguments = [columns[name] for name in call.argument_names(index)]
         fields = [column.field for column in arguments]
-        states.append(aggregate_spec(call.function, fields, result, where, distinct=call.distinct, options=call.options))
+        states.append(
+            aggregate_spec(call.function, fields, result, where, distinct=call.distinct, options=call.options)
+        )
         of = ", ".join(field.dataType.simpleString() for field in fields)
         words = f"{'DISTINCT ' if call.distinct else ''}{', '.join(taken.words(one.number) for one in arguments)}"
         # This option changes the state; others only the result.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType, TimestampNTZType, _parse_datatype_json_string
+from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType, _parse_datatype_json_string
 
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, project, replaced
 from sparkrelay.catalyst.jvm import items, kind
@@ -93,8 +93,10 @@ def aggregated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
         words=tuple(names),
         origins={place: (taken, taken.columns[place].number) for place in range(len(keys))},
     )
-    whole = decides == tuple(range(len(names)))
-    record.add(node, attributes(held), Spread.of_key(decides, names) if whole else Spread({}), streaming=False)
+    whole = decides is not None and decides == tuple(range(len(names)))
+    record.add(
+        node, attributes(held), Spread.of_key(range(len(names)), names) if whole else Spread({}), streaming=False
+    )
     if call.late_to is not None:
         _late(record, call, rows, before, node, windows)
     return _finished(node, keys, results, calls, direct)
@@ -147,14 +149,22 @@ def _held(
 ) -> StructType:
     """Return the columns of the store's rows: the keys, then what its aggregates come to."""
     shown = at.by_field["aggregateExpressions"]
-    fields = [StructField(name, field.dataType, field.nullable, _lasting(field)) for name, field in zip(names, taken.schema, strict=False)]
+    fields = [
+        StructField(name, field.dataType, field.nullable, _lasting(field))
+        for name, field in zip(names, taken.schema, strict=False)
+    ]
     called_by = {which: shown[place].name for place, which in direct.items()}
     for index, one in enumerate(calls):
         name = called_by.get(index, one.call.text)
         of = _parse_datatype_json_string(one.expression.dataType().json())
         fields.append(StructField(name, of, bool(one.expression.nullable())))
     called = unique(field.name for field in fields)
-    return StructType([StructField(name, field.dataType, field.nullable, field.metadata) for name, field in zip(called, fields, strict=True)])
+    return StructType(
+        [
+            StructField(name, field.dataType, field.nullable, field.metadata)
+            for name, field in zip(called, fields, strict=True)
+        ]
+    )
 
 
 def _lasting(field: StructField) -> dict[str, Any]:
@@ -179,6 +189,11 @@ def _finished(
         of = output[len(keys) + direct[place]] if place in direct else replaced(whole, known)
         columns.append(alias(of, result.name(), result.exprId()))
     return with_rows(rows, frame_of(project(columns, analyzed(rows.frame)), rows.frame.sparkSession))
+
+
+def _is_local(window: DataType) -> bool:
+    """Return whether the bounds of a window are times without a zone."""
+    return isinstance(window, StructType) and isinstance(window["end"].dataType, TimestampNTZType)
 
 
 def _late(record: Record, call: Call, rows: Rows, before: Rows, node: AggregationNode, windows: Sequence[str]) -> None:
@@ -241,7 +256,7 @@ def _check_windows(
             )
         if time is not None:
             require_same_time(rows, column, time, where)
-            if isinstance(column.field.dataType["end"].dataType, TimestampNTZType):
+            if _is_local(column.field.dataType):
                 raise TopologyException(
                     f"{where}: {column.name!r} is a window of timestamp_ntz, which has no zone as the watermark has; "
                     'make the window of a timestamp, F.window(F.col("time").cast("timestamp"), ...)'

@@ -38,24 +38,27 @@ def collected_join(
     columns = flat((on,))
     if not isinstance(other, DataFrame) or not all(isinstance(one, str) and one.strip() for one in columns):
         raise TopologyException(
-            f"{call_site}: join() with refresh= takes a DataFrame and on= as the name of a column that both sides have, "
+            f"{call_site}: join() with refresh= takes a DataFrame and on= as the name of a column that both sides "
+            "have, "
             f'such as on="user", or a list of names, not {other!r} and {on!r}'
         )
     if not isinstance(how, str) or how.lower() not in _HOW:
         raise TopologyException(
-            f'{call_site}: join() with a DataFrame takes how="inner" or how="left", not {how!r}: rows come from the stream '
+            f'{call_site}: join() with a DataFrame takes how="inner" or how="left", not {how!r}: rows come from the '
+            "stream "
             "alone"
         )
     if other.isStreaming:
         raise TopologyException(
-            f"{call_site}: join() takes a DataFrame that has an end, from spark.read; for what a topic holds of each key "
+            f"{call_site}: join() takes a DataFrame that has an end, from spark.read; for what a topic holds of each "
+            "key "
             "use builder.table(topic)"
         )
     given = named(rows)
     with spark_errors(call_site):
         # Spark resolves the columns, and says what is wrong with them.
-        joined = DataFrame.join(given.frame, other, [*columns], how)
-        own = DataFrame.select(given.frame, *columns).columns
+        joined = given.frame.join(other, [*columns], how)
+        own = given.frame.select(*columns).columns
     lower = {name.lower() for name in columns}
     others = [name for name in other.columns if name.lower() not in lower]
     called = [column.name for column in given.columns]
@@ -74,4 +77,3 @@ def collected_join(
     theirs = items(analyzed(joined).output())[len(called) :]
     output = [*items(analyzed(given.frame).output()), *theirs]
     return begin(record.add(node, seq(output), Spread.of(given), names=names))
-

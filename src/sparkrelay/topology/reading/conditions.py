@@ -1,4 +1,4 @@
-"""Conditions of joins, taken apart: what is equal on both sides, how far apart times may be, and what else must hold."""
+"""Conditions of joins, taken apart: what is equal, how far apart times may be, and what else must hold."""
 
 from __future__ import annotations
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from sparkrelay.catalyst.frames import analyzed
+from sparkrelay.catalyst.frames import analyzed, frame_of, project
 from sparkrelay.catalyst.jvm import items
+from sparkrelay.catalyst.tree import Expression
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.runtime.contract import hidden_columns
@@ -16,8 +17,8 @@ from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
 from sparkrelay.topology.reading.regrouping import regrouped
-from sparkrelay.topology.record import begin, named, spark_errors, unique
-from sparkrelay.topology.schemas import check_groupable, without_metadata
+from sparkrelay.topology.record import begin, named, spark_errors, unique, with_rows
+from sparkrelay.topology.schemas import check_groupable, without_kafka, without_metadata
 from sparkrelay.topology.spread import Spread
 
 if TYPE_CHECKING:
@@ -35,21 +36,21 @@ def deduplicated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
     """
     if rows.node.is_table:
         raise TopologyException(
-            f"{call.where}: {call.method}() is for streams: a table has one row of each group already; for the first of "
+            f"{call.where}: {call.method}() is for streams: a table has one row of each group already; for the first "
+            "of "
             "its changes put to_stream() before it"
         )
-    given = at.by_field["keys"] if at.kind != "Distinct" else ()
     if at.kind == "Distinct":
-        raise TopologyException(
-            f"{call.where}: {call.method}() of all columns would remember every row whole; name the columns that make "
-            'two rows the same: dropDuplicates(["a"])'
-        )
+        # Kafka's own columns make each row another one.
+        rows, given, keys = _of_all(rows)
+    else:
+        given, keys = at.by_field["keys"], items(at.java.keys())
     within = at.kind == "DeduplicateWithinWatermark"
     names = unique(one.name for one in given)
     numbers = [one.number for one in given]
     with spark_errors(call.call_site):
         check_groupable(StructType([rows.column(number).field for number in numbers]), call.where)
-    found = regrouped(record, call, rows, given, items(at.java.keys()), names)
+    found = regrouped(record, call, rows, given, keys, names)
     rows = found.rows
     time = event_time(rows)
     if within and time is None:
@@ -81,3 +82,14 @@ def deduplicated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
     )
     # Behind a stateful step nothing is located: a leg has one of them, the next one needs a topic between.
     return begin(record.add(node, analyzed(rows.frame).output(), Spread({}), names=called[: len(rows.columns)]))
+
+
+def _of_all(rows: Rows) -> tuple[Rows, tuple[Expression, ...], list[Any]]:
+    """Return rows without Kafka's own columns, and all that are left as expressions, also in the JVM."""
+    plan = analyzed(rows.frame)
+    shown = without_kafka(rows.schema).fields
+    kept = [one for one, field in zip(items(plan.output()), rows.schema, strict=True) if field in shown]
+    if len(kept) < len(rows.columns):
+        rows = with_rows(rows, frame_of(project(kept, plan), rows.frame.sparkSession))
+    fields = ({"exprId": {"id": column.number}, "name": column.name} for column in rows.columns)
+    return rows, tuple(Expression("AttributeReference", (), one) for one in fields), kept

@@ -54,6 +54,7 @@ def require_same_time(rows: Rows, window: RowColumn, time: RowColumn, where: str
     """
     if roots(rows, window.number).isdisjoint(roots(rows, time.number)):
         raise TopologyException(
-            f"{where}: {window.name!r} is {rows.words(window.number)}, and the watermark before it is of {time.name!r}: "
+            f"{where}: {window.name!r} is {rows.words(window.number)}, and the watermark before it is of "
+            f"{time.name!r}: "
             "windows end by their own time; use one column for both"
         )

@@ -70,7 +70,8 @@ def looked_up(reader: Reader, at: Plan, stream: Rows, table: Rows, terms: Terms,
     how = (_MIRRORED if mirrored else _HOW).get(at.join_type)
     if how is None:
         raise TopologyException(
-            f'{where}: join() with a table takes how="inner" or how="left", not {at.join_type}: rows come from the stream '
+            f'{where}: join() with a table takes how="inner" or how="left", not {at.join_type}: rows come from the '
+            "stream "
             "alone"
         )
     side = _side(reader, table)
@@ -82,8 +83,10 @@ def looked_up(reader: Reader, at: Plan, stream: Rows, table: Rows, terms: Terms,
     stream, numbers = _where_the_table_is(reader, side, stream, numbers, how)
     time = event_time(stream) if side.table.step.history is not None else None
     shown = stream
-    stream = named(stream) if time is None else named(
-        stream, F.unix_millis(as_timestamp(stream, time)).alias(hidden_columns.EVENT_TIME)
+    stream = (
+        named(stream)
+        if time is None
+        else named(stream, F.unix_millis(as_timestamp(stream, time)).alias(hidden_columns.EVENT_TIME))
     )
     places = [next(place for place, one in enumerate(shown.columns) if one.number == number) for number in numbers]
     called = [column.name for column in stream.columns[: len(shown.columns)]]
@@ -198,7 +201,8 @@ def _way_to_key(side: _Side, pairs: list[tuple[Both, Both]]) -> str:
 def _check_grace(grace: Any, table: AggregationNode, where: str) -> None:
     if not (isinstance(grace, str) and grace.strip()):
         raise TopologyException(
-            f'{where}: grace= of join() takes an interval such as "5 minutes", not {grace!r}; without it rows do not wait'
+            f'{where}: grace= of join() takes an interval such as "5 minutes", not {grace!r}; without it rows do not '
+            "wait"
         )
     if table.step.history is None:
         what = "a global table has none" if table.step.is_global else 'give it one, table(..., history="1 hour")'
@@ -233,12 +237,14 @@ def _where_the_table_is(
     if side.table.step.is_global:
         if call.name is not None:
             raise TopologyException(
-                f"{call.where}: name={call.name!r} of join() names a repartition topic, and none is needed for a global "
+                f"{call.where}: name={call.name!r} of join() names a repartition topic, and none is needed for a "
+                "global "
                 "table; leave it out"
             )
         if behind_state(stream.node):
             raise TopologyException(
-                f"{call.where}: join() with a global table behind an aggregation, a join of streams or dropDuplicates() "
+                f"{call.where}: join() with a global table behind an aggregation, a join of streams or "
+                "dropDuplicates() "
                 f'is not there yet; write its rows to a topic first, repartition("{side.table.step.keys[0]}")'
             )
         return stream, numbers
@@ -354,5 +360,3 @@ def _finished(
             value = catalyst("expressions.If", found, value, literal.create(None, value.dataType()))
         shown.append(alias(value, str(one.name()), one.exprId()))
     return with_rows(rows, frame_of(project(shown, plan), reader.record.spark))
-
-

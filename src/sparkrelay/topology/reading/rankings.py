@@ -53,8 +53,8 @@ def ranked(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     """
     call = reader.call
     where = call.where
-    (made,) = at.by_field["windowExpressions"] if len(at.by_field["windowExpressions"]) == 1 else (None,)
-    function = _function(made)
+    made, *more = at.by_field["windowExpressions"]
+    function = None if more else _function(made)
     if function is None:
         shown = ", ".join(words(one) for one in at.by_field["windowExpressions"])
         raise TopologyException(
@@ -84,8 +84,8 @@ def ranked(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     return _finished(reader, at, table, known)
 
 
-def _function(made: Expression | None) -> str | None:
-    if made is None or made.kind != "Alias" or made.children[0].kind != "WindowExpression":
+def _function(made: Expression) -> str | None:
+    if made.kind != "Alias" or made.children[0].kind != "WindowExpression":
         return None
     return _FUNCTIONS.get(made.children[0].children[0].kind)
 
@@ -105,7 +105,8 @@ def _count(
             count = limit - 1 if kind == "LessThan" else limit
             if (kind == "EqualTo" and limit != 1) or not 1 <= count <= _MOST:
                 raise TopologyException(
-                    f"{reader.call.where}: {words(node.expressions[0])}: the first rows of each key are kept, at least 1 "
+                    f"{reader.call.where}: {words(node.expressions[0])}: the first rows of each key are kept, at "
+                    "least 1 "
                     f'and at most {_MOST:,}: where("{name} <= 10"); one of them alone is chosen behind the table, '
                     f'where("{name} = 3")'
                 )
@@ -222,7 +223,8 @@ def _order(one: Expression, rows: Rows, called: dict[int, str], where: str) -> O
     kind = rows.columns[place].field.dataType
     if not isinstance(kind, AtomicType) or (isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()):
         raise TopologyException(
-            f"{where}: rows cannot be ordered by {called[place]!r}, which is {kind.simpleString()}; order by a number, a "
+            f"{where}: rows cannot be ordered by {called[place]!r}, which is {kind.simpleString()}; order by a "
+            "number, a "
             "time or a string"
         )
     descending = "Descending" in str(one.fields["direction"])
@@ -243,4 +245,3 @@ def _finished(reader: Reader, at: Plan, node: AggregationNode, known: dict[int, 
         of = literal.create(None, one.dataType()) if name is None else output.apply(places[name])
         columns.append(alias(of, str(one.name()), one.exprId()))
     return with_rows(table, frame_of(project(columns, plan), reader.record.spark))
-

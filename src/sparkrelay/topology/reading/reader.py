@@ -1,14 +1,14 @@
 """An analysed plan, cut at what is not row-wise: each such node becomes one of the pipeline's steps.
 
-    Project          rows over a new leaf
-      Aggregate   -> a node of the pipeline, given
-        Filter       rows over a source's leaf
-          leaf
+Project          rows over a new leaf
+Aggregate   -> a node of the pipeline, given
+Filter       rows over a source's leaf
+leaf
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from sparkrelay.catalyst.frames import alias, analyzed, frame_of, leaf_number, project, with_children
 from sparkrelay.catalyst.jvm import items
@@ -21,7 +21,7 @@ from sparkrelay.topology.rows import ROW_WISE, Rows
 from sparkrelay.topology.schemas import without_kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
 
@@ -148,5 +148,3 @@ class Reader:
             if node.kind == "CTERelationRef" and self.has_leaf(self._defined[int(node.fields["cteId"])]):
                 return True
         return False
-
-

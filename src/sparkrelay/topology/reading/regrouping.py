@@ -131,7 +131,7 @@ def path(rows: Rows, expression: Expression) -> tuple[int, ...] | None:
 
 
 def _window_steps(rows: Rows, given: Sequence[Expression]) -> list[Plan]:
-    """Return the last steps of rows that make the windows by which they are grouped, and filters that belong to them."""
+    """Return the last steps of rows that make the windows they are grouped by, and filters that belong to those."""
     numbers = {one.number for one in given if one.is_attribute and _is_window(rows, one)}
     if not numbers or any(_reads(one, numbers) for one in given if not one.is_attribute):
         return []
@@ -221,4 +221,3 @@ def _all(plan: Any) -> list[Any]:
 
 def _number(java: Any) -> int | None:
     return int(java.exprId().id()) if str(java.productPrefix()) in {"AttributeReference", "Alias"} else None
-

@@ -35,7 +35,7 @@ def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any]) 
     Raises:
         TopologyException: Spark does not understand it, or something in it cannot be done with streams and tables.
     """
-    views: dict[str, DataFrame] = {name: rows.frame for name, rows in record.views.items() if _names(query, name)}
+    views: dict[str, Any] = {name: rows.frame for name, rows in record.views.items() if _names(query, name)}
     known = [rows for name, rows in record.views.items() if name in views]
     given: dict[str, str] = {}
     for name, frame in frames.items():
@@ -43,7 +43,9 @@ def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any]) 
         if found is not None and frame._record is not record:
             raise TopologyException(f"{call.where}: {name}= of sql() is of another builder")
         if found is None and not isinstance(frame, DataFrame):
-            raise TopologyException(f"{call.where}: {name}= of sql() takes a stream, a table or a DataFrame, not {frame!r}")
+            raise TopologyException(
+                f"{call.where}: {name}= of sql() takes a stream, a table or a DataFrame, not {frame!r}"
+            )
         given[name] = f"sparkrelay_given_{name}"
         views[given[name]] = frame if found is None else found.frame
         if found is not None:
@@ -51,7 +53,8 @@ def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any]) 
     missing = [name for name in _PLACE.findall(query) if name not in given]
     if missing:
         raise TopologyException(
-            f"{call.where}: {{{missing[0]}}} in the query of sql() stands for nothing: give {missing[0]}= a stream, a table "
+            f"{call.where}: {{{missing[0]}}} in the query of sql() stands for nothing: give {missing[0]}= a stream, "
+            "a table "
             "or a DataFrame"
         )
     text = _PLACE.sub(lambda match: given[match[1]], query)

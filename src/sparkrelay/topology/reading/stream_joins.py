@@ -73,12 +73,13 @@ def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms) -> R
     times = [_time(reader, rows, word) for rows, word in ((left, "left"), (right, "right"))]
     if not terms.pairs:
         raise TopologyException(
-            f"{where} of two streams needs columns that are equal in rows that go together: on=\"user\", or a condition "
+            f'{where} of two streams needs columns that are equal in rows that go together: on="user", or a condition '
             "with left.user == right.user"
         )
     if terms.rest and how != "inner":
         raise TopologyException(
-            f"{where}: {len(terms.rest)} of its conditions is neither that columns are equal nor a range of the two event "
+            f"{where}: {len(terms.rest)} of its conditions is neither that columns are equal nor a range of the two "
+            "event "
             "times; beside these an inner join alone takes others, as where() behind it"
         )
     names = _key_names(terms)
@@ -93,7 +94,8 @@ def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms) -> R
         kinds = [side.rows.schema.fields[index].dataType for side in sides]
         if kinds[0] != kinds[1]:
             raise TopologyException(
-                f"{where}: {name!r} is {kinds[0].simpleString()} in the left stream and {kinds[1].simpleString()} in the "
+                f"{where}: {name!r} is {kinds[0].simpleString()} in the left stream and {kinds[1].simpleString()} in "
+                "the "
                 "right one, so their encoded keys differ; cast one of them"
             )
     with spark_errors(call.call_site):
@@ -102,7 +104,9 @@ def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms) -> R
         if place and how in LEFT_ONLY:
             continue
         fields += [
-            StructField(field.name, field.dataType, True if how in {"full", ("right", "left")[place]} else field.nullable)
+            StructField(
+                field.name, field.dataType, True if how in {"full", ("right", "left")[place]} else field.nullable
+            )
             for field in side.rows.schema
             if field.name in side.others.values()
         ]
@@ -153,7 +157,8 @@ def _span(reader: Reader, left: Rows, right: Rows, terms: Terms) -> tuple[int, i
         by_condition = take_range(terms, left, right, (found[0].number, found[1].number))
     if call.within is not None and by_condition is not None:
         raise TopologyException(
-            f"{call.where}: within={call.within!r} of {call.method}(): its condition has a range of time already; leave "
+            f"{call.where}: within={call.within!r} of {call.method}(): its condition has a range of time already; "
+            "leave "
             "one of them out"
         )
     if call.within is not None:
@@ -168,9 +173,10 @@ def _span(reader: Reader, left: Rows, right: Rows, terms: Terms) -> tuple[int, i
         if missing and terms.rest:
             _time(reader, left if missing[0] == "left" else right, missing[0])
         raise TopologyException(
-            f"{where} of two streams takes within=, such as within=\"10 minutes\", how far apart the event times of two "
+            f'{where} of two streams takes within=, such as within="10 minutes", how far apart the event times of two '
             'rows may be that go together, or within=("0 seconds", "1 hour"), how much earlier and how much later the '
-            "right one may be; or a condition of the two event times with both bounds. Without it every row would be kept "
+            "right one may be; or a condition of the two event times with both bounds. Without it every row would be "
+            "kept "
             "for ever. To look up what a topic holds of each key just now, join with builder.table(topic) instead"
         )
     if sum(span) > _LONGEST_US:
@@ -222,7 +228,12 @@ def _side(
     columns = [as_column(one.java).alias(name) for one, name in zip(keys, names, strict=True)]
     columns += [as_column(attribute(rows, number)).alias(name) for number, name in call_others.items()]
     micros = F.unix_micros(as_timestamp(rows, time)).alias(hidden_columns.EVENT_MICROS)
-    places = [next((place for place, c in enumerate(rows.columns) if c.number == one.read.number), -1) if one.read.is_attribute else -1 for one in keys]
+    places = [
+        next((place for place, c in enumerate(rows.columns) if c.number == one.read.number), -1)
+        if one.read.is_attribute
+        else -1
+        for one in keys
+    ]
     located = None if behind_state(rows.node) or -1 in places else Spread.of(rows).locate(places)
     with spark_errors(call.call_site):
         if located is not None and located.columns == tuple(places):

@@ -47,9 +47,7 @@ class _Side(NamedTuple):
     places: dict[int, int]
 
 
-def joined(
-    reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms, above: list[tuple[Plan, int]]
-) -> Rows:
+def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms, above: list[tuple[Plan, int]]) -> Rows:
     """Write a join of two tables down; return its rows, with the columns of the plan's node.
 
     Raises:
@@ -60,7 +58,8 @@ def joined(
     how = _HOW.get(at.join_type)
     if how is None or not terms.pairs:
         raise TopologyException(
-            f"{where} of two tables takes inner, left, right and full joins by columns that are equal, not {at.join_type}"
+            f"{where} of two tables takes inner, left, right and full joins by columns that are equal, not "
+            f"{at.join_type}"
             f"{'' if terms.pairs else ' without any'}"
         )
     if terms.rest and how != "inner":
@@ -76,12 +75,12 @@ def joined(
     by = [pairs.get(number) for number in sides[1].key]
     if len(pairs) != len(terms.pairs) or None in by or len(pairs) != len(sides[1].key):
         _refuse(where, sides, [(own.read, theirs.read) for own, theirs in terms.pairs])
-    own = [number for number in by if number is not None]
-    _check_kinds(where, sides, own)
-    if tuple(own) == sides[0].key:
+    numbers = [number for number in by if number is not None]
+    _check_kinds(where, sides, numbers)
+    if tuple(numbers) == sides[0].key:
         rows = _by_key(reader, sides, how)
         columns = _columns_of(rows, sides, how)
-    elif set(own) == {*sides[0].key}:
+    elif {*numbers} == {*sides[0].key}:
         _refuse(where, sides, [(one.read, other.read) for one, other in terms.pairs])
     else:
         if how not in {"inner", "left"}:
@@ -91,7 +90,7 @@ def joined(
                 f"table alone has no {_key(sides[0])}, by which the joined rows are keyed; begin with the table whose "
                 "rows all stay"
             )
-        rows, columns = _by_foreign_key(reader, sides, own, how)
+        rows, columns = _by_foreign_key(reader, sides, numbers, how)
     plan = analyzed(rows.frame)
     coalesced = _take_coalesced(above, sides, terms, rows)
     output = at.java.output()
@@ -104,7 +103,8 @@ def joined(
         elif not above:
             # Whether this side has a row nothing says: a key of it is not known.
             raise TopologyException(
-                f"{where} of two tables, {how}: {str(one.name())!r} of the side that need not have a row is not known; join "
+                f"{where} of two tables, {how}: {str(one.name())!r} of the side that need not have a row is not "
+                "known; join "
                 "by names that both tables have, on=, which makes one column of both"
             )
     plan = project([*shown, *coalesced], plan)
@@ -121,8 +121,10 @@ def _side(reader: Reader, rows: Rows, word: str) -> _Side:
         last = rows.written[-1] if rows.written else None
         step = "a step" if last is None else f"{last.method}() at {last.call_site}"
         raise TopologyException(
-            f"{where} of two tables finds their rows where they are stored, and behind {step} none are: builder.table() "
-            "and to_table() take steps before a join, tables of agg() and of joins do not. Put the step behind the join, "
+            f"{where} of two tables finds their rows where they are stored, and behind {step} none are: "
+            "builder.table() "
+            "and to_table() take steps before a join, tables of agg() and of joins do not. Put the step behind the "
+            "join, "
             'or write that table with to("topic"), and join with builder.table("topic", ...)'
         )
     names = table.leaf.columns.names
@@ -159,7 +161,7 @@ def _check_stored(where: str, table: AggregationNode) -> None:
     else:
         return
     raise TopologyException(
-        f"{where}: tables with {what} cannot be joined; write the table with to(\"topic\"), and join "
+        f'{where}: tables with {what} cannot be joined; write the table with to("topic"), and join '
         'builder.table("topic", ...)'
     )
 
@@ -232,9 +234,7 @@ def _columns_of(rows: Rows, sides: list[_Side], how: str) -> dict[int, Any]:
     return known
 
 
-def _take_coalesced(
-    above: list[tuple[Plan, int]], sides: list[_Side], terms: Terms, rows: Rows
-) -> list[Any]:
+def _take_coalesced(above: list[tuple[Plan, int]], sides: list[_Side], terms: Terms, rows: Rows) -> list[Any]:
     """Put the key of the joined rows where Spark makes it of both sides' keys, ``coalesce(left, right)``; return it."""
     if not above or above[-1][0].kind != "Project":
         return []
@@ -278,7 +278,15 @@ def _by_foreign_key(reader: Reader, sides: list[_Side], own: list[int], how: str
     both = [*foreign, *(place for place in range(width) if place not in foreign)]
     logged = all(table.step.logged for table in tables_of(right.table))
     referencing = keep_newest(
-        record, begin(sent), both, None, logged, f"{text} by foreign key", call.call_site, words=("by", *by), filters=len(by) == 1
+        record,
+        begin(sent),
+        both,
+        None,
+        logged,
+        f"{text} by foreign key",
+        call.call_site,
+        words=("by", *by),
+        filters=len(by) == 1,
     ).node
     assert isinstance(referencing, AggregationNode)
     theirs = _columns(right.table)[len(right.key) :]
@@ -312,10 +320,21 @@ def _by_foreign_key(reader: Reader, sides: list[_Side], own: list[int], how: str
         explicit=False,
         changes=True,
     )
-    record.add(answers, analyzed(join.leaf.frame).output(), Spread.of_key(range(width), keys), streaming=False, names=called)
+    record.add(
+        answers, analyzed(join.leaf.frame).output(), Spread.of_key(range(width), keys), streaming=False, names=called
+    )
     logged = all(table.step.logged for table in tables_of(left.table))
     rows = keep_newest(
-        record, begin(answers), [*range(width)], None, logged, text, call.call_site, words=(), answers=join, filters=False
+        record,
+        begin(answers),
+        [*range(width)],
+        None,
+        logged,
+        text,
+        call.call_site,
+        words=(),
+        answers=join,
+        filters=False,
     )
     output = items(analyzed(rows.frame).output())
     known: dict[int, Any] = {number: output[place] for number, place in left.places.items()}
@@ -336,12 +355,13 @@ def _refuse(where: str, sides: list[_Side], pairs: list[tuple[Any, Any]]) -> NoR
     named = ", ".join(repr(own.name) if own.is_attribute else "an expression" for own, _ in pairs)
     if left == right:
         raise TopologyException(
-            f"{where} of two tables goes by their key, {left}, not by {named}: say on={[*left.replace(chr(39), '').split(', ')]!r}"
+            f"{where} of two tables goes by their key, {left}, not by {named}: say "
+            f"on={[*left.replace(chr(39), '').split(', ')]!r}"
         )
     raise TopologyException(
-        f"{where} of two tables goes by their keys, which are {left} in the left one and {right} in the right one, not by "
+        f"{where} of two tables goes by their keys, which are {left} in the left one and {right} in the right one, "
+        "not by "
         f"{named}: join by all of both in their order, or make a table that is keyed alike, "
         "to_stream().repartition(...).to_table(). Or by a foreign key: then on= is the right table's key, of which the "
         "left one has columns; where the right one names rows of the left one, begin with it, right.join(left, ...)"
     )
-

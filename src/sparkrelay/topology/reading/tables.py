@@ -15,6 +15,7 @@ from sparkrelay.topology.reading.calls import Call
 from sparkrelay.topology.record import as_column, begin, filtered, spark_errors, unique, with_rows
 from sparkrelay.topology.schemas import check_groupable, check_packable, without_kafka, without_metadata
 from sparkrelay.topology.spread import Spread
+from sparkrelay.topology.step_words import step_words
 from sparkrelay.topology.structure import Aggregation
 
 if TYPE_CHECKING:
@@ -123,7 +124,9 @@ def keep_newest(  # noqa: PLR0917 - as they are written
         answers=answers,
         origins={place: (given, column.number) for place, column in enumerate(given.columns)},
     )
-    nullable = (output[place] if index < len(key) else output[place].withNullability(True) for index, place in enumerate(places))
+    nullable = (
+        output[place] if index < len(key) else output[place].withNullability(True) for index, place in enumerate(places)
+    )
     return begin(
         record.add(node, seq(nullable), Spread.of_key(range(len(key)), keys), streaming=False, timed=False, names=names)
     )
@@ -156,9 +159,10 @@ def stored_table(record: Record, rows: Rows) -> StoredTable | None:
     # Behind steps, an answer to a foreign key could not be compared with the row that it is for.
     if not isinstance(node, AggregationNode) or not holds_rows(node) or node.answers is not None:
         return None
-    if rows not in record.stored:
-        record.stored[rows] = _behind(record, node, rows)
-    return record.stored[rows]
+    steps = node, step_words(rows), tuple(rows.schema.names)
+    if steps not in record.stored:
+        record.stored[steps] = _behind(record, node, rows)
+    return record.stored[steps]
 
 
 def _behind(record: Record, table: AggregationNode, rows: Rows) -> AggregationNode:

@@ -42,7 +42,7 @@ def _two(record: Record, call: Call, left: Rows, right: Rows, output: Any) -> Ro
 
 
 def _output(output: Any, streams: Sequence[Rows]) -> Any:
-    """Return the attributes of a union: a column has a watermark if it has one in each stream, with the longer delay."""
+    """Return the attributes of a union: a column with a watermark in each stream has one, with the longer delay."""
     fields = columns_of(output)
     for place, field in enumerate(fields):
         delays = [(rows.schema.fields[place].metadata or {}).get(DELAY) for rows in streams]
@@ -59,5 +59,3 @@ def _metadata(of: dict[str, Any]) -> Any:
     for name, value in of.items():
         (builder.putLong if isinstance(value, int) and not isinstance(value, bool) else builder.putBoolean)(name, value)
     return builder.build()
-
-
