@@ -21,6 +21,7 @@ from sparkrelay.catalyst.jvm import java, patterns
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import quoted
+from sparkrelay.topology.nodes import AggregationNode
 from sparkrelay.topology.reading.calls import Call
 from sparkrelay.topology.reading.rankings import Unlimited
 from sparkrelay.topology.reading.reader import Reader
@@ -245,6 +246,7 @@ def frame_at(record: Record, rows: Rows) -> Any:
     """Return rows of the pipeline as what users go on with."""
     from sparkrelay.topology.streams import KStream, KTable  # noqa: PLC0415 - they are made of this
 
-    if rows.written:
+    if rows.written and not isinstance(rows.node, AggregationNode):
+        # A table is kept though nothing follows it.
         record.unused[rows] = rows.written[-1]
     return (KTable if rows.node.is_table else KStream)._of(record, rows)

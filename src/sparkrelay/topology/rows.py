@@ -352,7 +352,7 @@ class _Words(dict[int, str]):
 
 def _reads_now(one: Expression) -> bool:
     """Return whether an expression reads a text such as ``'today'`` as a time, for which Spark puts a constant."""
-    if one.kind != "Cast" or one.fields["dataType"] not in {"date", "timestamp", "timestamp_ntz"}:
+    if one.kind != "Cast" or str(one.fields["dataType"]) not in {"date", "timestamp", "timestamp_ntz"}:
         return False
     return any(
         part.kind == "Literal"

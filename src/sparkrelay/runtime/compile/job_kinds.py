@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
 
-from sparkrelay.catalyst.frames import analyzed, frame_of
+from sparkrelay.catalyst.frames import analyzed, frame_of, project
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.resident import Role, StepName
 from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA
 from sparkrelay.runtime.worker.context import in_pieces, no_rows, under_names
 from sparkrelay.runtime.worker.resident import resident_steps
-from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.schemas import arrow_schema, hidden_fields
 
 if TYPE_CHECKING:
@@ -60,7 +59,13 @@ class BulkJob:
 
     def taken(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the input of a stage: these columns of rows that Spark computes."""
-        return rows if rows.columns == [*names] else rows.select(*map(quoted, names))
+        there = rows.columns
+        if there == [*names]:
+            return rows
+        plan = analyzed(rows)
+        output = plan.output()
+        kept = [output.apply(there.index(name)) for name in names]
+        return frame_of(project(kept, plan), rows.sparkSession, rows._jdf.sparkSession())
 
     def names(self, leg: str, role: Role) -> tuple[StepName, ...]:
         """Return the name of a step, in a resident job."""
@@ -115,8 +120,9 @@ def _resident_session(frame: DataFrame) -> Any:
 
 
 def in_arrow(rows: DataFrame, step: Step, schema: StructType) -> DataFrame:
-    """Return ``rows.mapInArrow``, also if column names have dots or backticks, which it parses as SQL."""
-    if any("." in name or "`" in name for name in rows.columns):
+    """Return ``rows.mapInArrow``, also if column names have dots or backticks, which it parses as SQL, or are alike."""
+    names = {name.lower() for name in rows.columns}
+    if len(names) < len(rows.columns) or any("." in name or "`" in name for name in rows.columns):
         step = functools.partial(under_names, step, tuple(rows.columns))
         rows = rows.toDF(*(f"column_{index}" for index in range(len(rows.columns))))
     return rows.mapInArrow(step, schema)

@@ -62,6 +62,8 @@ class Needs:
             columns = readers[0].source.columns
             read = frozenset[str]().union(*(self.source(leg) for leg in readers if not leg.goes_on))
             kept = [field for field in columns if field.name in read] or columns.fields[:1]
+            # What a table's rows are, as they were or as they are, travels with them.
+            kept += hidden_fields(CHANGES[-1:]) if readers[0].source.changes else []
             # By name, so that rows of an earlier pipeline can be read though its columns came in another order.
             self._shipped[topic] = StructType(sorted(kept, key=lambda field: str(field.name)))
         return self._shipped[topic]

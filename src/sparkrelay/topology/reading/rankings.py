@@ -70,6 +70,7 @@ def ranked(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
         )
     count, filter_ = _count(reader, made.number, made.name, above)
     rows = reader.rows(at.children[0])
+    _check_kafka(call, rows, above)
     ties = function == "rank"
     if ties and rows.node.is_table:
         raise TopologyException(
@@ -82,6 +83,19 @@ def ranked(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     if filter_ is not None:
         above.remove(filter_)
     return _finished(reader, at, table, known)
+
+
+def _check_kafka(call: Call, rows: Rows, above: list[tuple[Plan, int]]) -> None:
+    """Refuse what is made of Kafka's own columns behind the table, which does not keep them."""
+    shown = without_kafka(rows.schema).fields
+    kafka = {column.number for column in rows.columns if column.field not in shown}
+    for node, _ in above:
+        for one in node.expressions:
+            if not one.is_attribute and not kafka.isdisjoint(one.references()):
+                raise TopologyException(
+                    f"{call.where}: {words(one)}: the table of the best rows does not keep Kafka's own columns; make a "
+                    'column of it before, withColumn("at", F.col("kafka.timestamp"))'
+                )
 
 
 def _function(made: Expression) -> str | None:

@@ -14,6 +14,7 @@ from sparkrelay.catalyst.frames import alias, analyzed, frame_of, leaf_number, p
 from sparkrelay.catalyst.jvm import items
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, unions
 from sparkrelay.topology.record import with_rows
 from sparkrelay.topology.refusals import not_row_wise
@@ -58,9 +59,10 @@ class Reader:
         return self._without_kafka(self.rows(read_plan(analyzed(frame))))
 
     def _without_kafka(self, rows: Rows) -> Rows:
-        """Return a table's rows without Kafka's own columns, which are for the steps before it."""
+        """Return the rows of a table, or of a join of streams, without Kafka's own columns: those are of one record."""
         shown = without_kafka(rows.schema)
-        if not rows.node.is_table or len(shown) == len(rows.schema):
+        joined = isinstance(rows.node, EmittingNode) and rows.node.other is not None
+        if not (rows.node.is_table or joined) or len(shown) == len(rows.schema):
             return rows
         plan = analyzed(rows.frame)
         kept = [one for one, field in zip(items(plan.output()), rows.schema, strict=True) if field in shown.fields]

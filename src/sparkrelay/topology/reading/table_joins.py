@@ -92,7 +92,7 @@ def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms, abov
             )
         rows, columns = _by_foreign_key(reader, sides, numbers, how)
     plan = analyzed(rows.frame)
-    coalesced = _take_coalesced(above, sides, terms, rows)
+    coalesced = _take_coalesced(above, sides, terms, rows) if how == "full" else []
     output = at.java.output()
     shown = []
     for place in range(int(output.size())):
@@ -239,14 +239,14 @@ def _take_coalesced(above: list[tuple[Plan, int]], sides: list[_Side], terms: Te
     if not above or above[-1][0].kind != "Project":
         return []
     node = above[-1][0]
+    if not any(part.kind == "Coalesce" for one in node.expressions for part in one.below()):
+        return []
     keys = items(analyzed(rows.frame).output())[: len(sides[0].key)]
     known = []
     for own, theirs in terms.pairs:
         if theirs.read.is_attribute and theirs.read.number in sides[1].key:
             key = keys[sides[1].key.index(theirs.read.number)]
             known.append((catalyst("expressions.Coalesce", seq([own.java, theirs.java])), key))
-    if not any(part.kind == "Coalesce" for one in node.expressions for part in one.below()):
-        return []
     listed = seq(replaced(one, known) for one in items(node.java.projectList()))
     node.java = catalyst("plans.logical.Project", listed, node.children[0].java)
     return keys
