@@ -14,6 +14,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
+from pyspark.errors import AnalysisException
 from pyspark.sql.classic.dataframe import DataFrame
 
 from sparkrelay.catalyst.frames import analyzed, without_leaves
@@ -23,7 +24,7 @@ from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.nodes import AggregationNode
 from sparkrelay.topology.reading.calls import Call
-from sparkrelay.topology.reading.rankings import Unlimited
+from sparkrelay.topology.reading.rankings import PLACED, Unlimited, with_place
 from sparkrelay.topology.reading.reader import Reader
 from sparkrelay.topology.record import spark_errors
 from sparkrelay.topology.refusals import remedy
@@ -85,13 +86,11 @@ class Frame(DataFrame):
         # PySpark's own, but for what they return.
         def alias(self, alias: str) -> Self: ...
         def drop(self, *cols: Any) -> Self: ...
-        def filter(self, condition: Any) -> Self: ...
         def replace(self, to_replace: Any, value: Any = ..., subset: Any = ...) -> Self: ...
         def select(self, *cols: Any) -> Self: ...
         def selectExpr(self, *expr: Any) -> Self: ...
         def toDF(self, *cols: str) -> Self: ...
         def transform(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Self: ...
-        def where(self, condition: Any) -> Self: ...
         def withColumn(self, colName: str, col: Any) -> Any: ...
         def withColumnRenamed(self, existing: str, new: str) -> Self: ...
         def withColumns(self, *colsMap: dict[str, Any]) -> Self: ...
@@ -130,7 +129,7 @@ class Frame(DataFrame):
         except Unlimited as error:
             return self._next(Rows(rows.node, made, written, pending=str(error)))
         for one in (rows, *known):
-            self._record.use(one)
+            self._record.led_on(one)
         if read.node is rows.node:
             return self._next(Rows(rows.node, read.frame, written))
         return frame_at(self._record, Rows(read.node, read.frame, (*read.written, written[-1])))
@@ -146,6 +145,33 @@ class Frame(DataFrame):
         if name in self.columns:
             return super().__getattr__(name)
         raise self._missing(name)
+
+    def where(self, condition: Any) -> Any:
+        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``.
+
+        ``F.row_number().over(...) <= 10`` keeps the first rows of each key: a KTable, in which the place is called
+        ``row_number``, and with ``F.rank()`` ``rank``.
+        """
+        return self._where("where", condition)
+
+    def filter(self, condition: Any) -> Any:
+        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
+        return self._where("filter", condition)
+
+    def _where(self, method: str, condition: Any) -> Any:
+        if getattr(_inside, "calls", False):
+            return DataFrame.filter(self, condition)
+        call = Call(find_call_site(), method)
+
+        def make() -> DataFrame:
+            try:
+                return DataFrame.filter(self, condition)
+            except AnalysisException as error:
+                if error.getCondition() != "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE":
+                    raise
+                return with_place(DataFrame.withColumn(self, PLACED, condition))
+
+        return self._made(call, make)
 
     def dropna(self, how: str = "any", thresh: int | None = None, subset: Any = None) -> Any:
         """Leave out rows with nulls (or NaN), as ``DataFrame.dropna``; without ``subset`` Kafka's own are not looked at."""

@@ -122,6 +122,10 @@ class Record:
         """
         if rows.pending is not None:
             raise TopologyException(rows.pending)
+        self.led_on(rows)
+
+    def led_on(self, rows: Rows) -> None:
+        """Note that something follows rows."""
         for made in [made for made in self.unused if made.written and made.written[-1] in rows.written]:
             del self.unused[made]
 

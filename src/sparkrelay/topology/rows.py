@@ -214,8 +214,9 @@ class Rows:
             if len(made) != 1:
                 return None
             expression = made[0]
-            while expression.kind == "GetStructField":
-                fields = (int(expression.fields["ordinal"]), *fields)
+            while expression.kind == "GetStructField" or _only_first(expression):
+                if expression.kind == "GetStructField":
+                    fields = (int(expression.fields["ordinal"]), *fields)
                 expression = expression.children[0]
             if not expression.is_attribute:
                 return None
@@ -360,6 +361,11 @@ def _reads_now(one: Expression) -> bool:
         and _NOW_AS_TEXT.match(str(part.fields.get("value")))
         for part in one.below()
     )
+
+
+def _only_first(one: Expression) -> bool:
+    """Return whether an expression is what ``fillna`` makes of a column that has no nulls."""
+    return one.kind == "Coalesce" and one.children[0].fields.get("nullable") is False
 
 
 def _is_leaf(plan: Plan) -> bool:

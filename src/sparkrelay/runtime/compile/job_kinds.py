@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import StructType
 
 from sparkrelay.catalyst.frames import analyzed, frame_of, project
+from sparkrelay.catalyst.jvm import items, kind
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.resident import Role, StepName
 from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA
@@ -59,6 +60,9 @@ class BulkJob:
 
     def taken(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the input of a stage: these columns of rows that Spark computes."""
+        if nothing_passes(rows):
+            # Spark would run none of the steps before, and none of them would report.
+            return no_rows_of(self.placed(), StructType([rows.schema[name] for name in names]))
         there = rows.columns
         if there == [*names]:
             return rows
@@ -126,6 +130,12 @@ def in_arrow(rows: DataFrame, step: Step, schema: StructType) -> DataFrame:
         step = functools.partial(under_names, step, tuple(rows.columns))
         rows = rows.toDF(*(f"column_{index}" for index in range(len(rows.columns))))
     return rows.mapInArrow(step, schema)
+
+
+def nothing_passes(rows: DataFrame) -> bool:
+    """Return whether Spark knows that there are no rows, whatever comes: ``where(F.lit(False))``."""
+    leaves = items(rows._jdf.queryExecution().optimizedPlan().collectLeaves())
+    return all(kind(leaf) == "LocalRelation" for leaf in leaves)
 
 
 def no_rows_of(before: DataFrame, schema: StructType) -> DataFrame:

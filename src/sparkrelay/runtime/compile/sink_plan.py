@@ -58,10 +58,12 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
             type; two columns have one name.
     """
     where = f"{sink.call_site}: to({sink.topic!r})"
-    twice = [name for name in rows.names if rows.names.count(name) > 1]
+    lower = [name.lower() for name in rows.names]
+    twice = [name for name in rows.names if lower.count(name.lower()) > 1]
     if twice:
+        alike = " and ".join(dict.fromkeys(map(repr, twice[:2])))
         raise TopologyException(
-            f"{where} writes two columns {twice[0]!r}; give one of them another name with alias(), or drop() it"
+            f"{where} writes two columns {alike}; give one of them another name with alias(), or drop() it"
         )
     raw = leg.passes_kafka_columns
     key = _sink_key(sink)

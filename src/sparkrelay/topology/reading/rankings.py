@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, StringType, StructField, StructType
 
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project
-from sparkrelay.catalyst.jvm import catalyst_object, items
+from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items
+from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.contract import hidden_columns
@@ -25,6 +26,8 @@ from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Aggregation, Order, Ranking
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from sparkrelay.catalyst.tree import Expression, Plan
     from sparkrelay.topology.reading.calls import Call
     from sparkrelay.topology.reading.reader import Reader
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Rows of a key that may be kept: each of them is read and written when a better one comes.
 _MOST: Final = 1_000
+#: What a condition on a place is called while it is taken apart.
+PLACED: Final = "sparkrelay_placed"
 _FUNCTIONS: Final = {"RowNumber": "row_number", "Rank": "rank"}
 _MIRRORED: Final = {
     "EqualTo": "EqualTo",
@@ -69,6 +74,7 @@ def ranked(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
             "its rows"
         )
     count, filter_ = _count(reader, made.number, made.name, above)
+    named = _name_above(made, above)
     rows = reader.rows(at.children[0])
     _check_kafka(call, rows, above)
     ties = function == "rank"
@@ -79,10 +85,39 @@ def ranked(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
         )
     called = unique(one.name for one in partition)
     rows, _, _, decides = regrouped(reader.record, call, rows, partition, items(at.java.partitionSpec()), called)
-    table, known = _table(reader, rows, partition, order, made, count, decides, ties=ties)
+    table, known = _table(reader, rows, partition, order, (made.number, named), count, decides, ties=ties)
     if filter_ is not None:
         above.remove(filter_)
     return _finished(reader, at, table, known)
+
+
+def with_place(frame: DataFrame) -> DataFrame:
+    """Return the rows for which a condition on a place holds, with the place.
+
+    Args:
+        frame: with the condition as its last column, ``PLACED``; Spark takes no function over a window in a filter.
+    """
+    plan = read_plan(analyzed(frame))
+    window = next((node for node in plan.below() if node.kind == "Window"), None)
+    condition = next((one for node in plan.below() if (one := _placed(node)) is not None), None)
+    if window is None or condition is None:
+        raise ValueError("a condition with a function over a window compares it with a number: row_number() <= 10")
+    made = window.by_field["windowExpressions"][0]
+    kept = catalyst("plans.logical.Filter", condition, window.java)
+    output = items(window.java.output())
+    place = next(one for one in output if int(one.exprId().id()) == made.number)
+    columns = items(analyzed(frame).children().head().output())
+    shown = [one for one in output if int(one.exprId().id()) in {int(c.exprId().id()) for c in columns} - {made.number}]
+    name = _function(made) or "place"
+    return frame_of(project([*shown, alias(place, name, new_number())], kept), frame.sparkSession)
+
+
+def _placed(node: Plan) -> Any:
+    """Return the condition that a node makes a column of, in the JVM; None for another node."""
+    for place, one in enumerate(node.by_field.get("projectList", ())):
+        if one.kind == "Alias" and one.name == PLACED:
+            return node.java.projectList().apply(place).child()
+    return None
 
 
 def _check_kafka(call: Call, rows: Rows, above: list[tuple[Plan, int]]) -> None:
@@ -96,6 +131,15 @@ def _check_kafka(call: Call, rows: Rows, above: list[tuple[Plan, int]]) -> None:
                     f"{call.where}: {words(one)}: the table of the best rows does not keep Kafka's own columns; make a "
                     'column of it before, withColumn("at", F.col("kafka.timestamp"))'
                 )
+
+
+def _name_above(made: Expression, above: list[tuple[Plan, int]]) -> str:
+    """Return what the place is called: as the first that gives it another name does."""
+    for node, _ in reversed(above):
+        for one in node.expressions:
+            if one.kind == "Alias" and one.children[0].is_attribute and one.children[0].number == made.number:
+                return one.name
+    return made.name
 
 
 def _function(made: Expression) -> str | None:
@@ -162,7 +206,7 @@ def _table(  # noqa: PLR0917 - what is known of one step
     rows: Rows,
     partition: tuple[Expression, ...],
     order: tuple[Expression, ...],
-    made: Expression,
+    made: tuple[int, str],
     count: int,
     decides: tuple[int, ...] | None,
     *,
@@ -174,7 +218,7 @@ def _table(  # noqa: PLR0917 - what is known of one step
     numbers = [one.number for one in partition]
     keys = [next(place for place, c in enumerate(rows.columns) if c.number == number) for number in numbers]
     others = [place for place, field in enumerate(rows.schema) if field in shown.fields and place not in keys]
-    names = unique([*(rows.columns[place].name for place in (*keys, *others)), made.name])
+    names = unique([*(rows.columns[place].name for place in (*keys, *others)), made[1]])
     number = names.pop()
     called = dict(zip((*keys, *others), names, strict=True))
     by = [_order(one, rows, called, where) for one in order]
@@ -225,7 +269,7 @@ def _table(  # noqa: PLR0917 - what is known of one step
     made_columns = StructType([StructField(f.name, f.dataType, f.nullable, _lasting(f)) for f in held])
     record.add(node, attributes(made_columns), Spread({}), streaming=False, names=held.names)
     numbered = {rows.columns[place].number: name for place, name in called.items()}
-    return node, {**numbered, made.number: number}
+    return node, {**numbered, made[0]: number}
 
 
 def _lasting(field: StructField) -> dict[str, Any]:

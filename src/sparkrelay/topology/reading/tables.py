@@ -124,8 +124,10 @@ def keep_newest(  # noqa: PLR0917 - as they are written
         answers=answers,
         origins={place: (given, column.number) for place, column in enumerate(given.columns)},
     )
+    # A single column of a key has no nulls here, and no name for them: fillna() leaves it as it is.
+    never = filters and len(key) == 1
     nullable = (
-        output[place] if index < len(key) else output[place].withNullability(True) for index, place in enumerate(places)
+        output[place].withNullability(not never if index < len(key) else True) for index, place in enumerate(places)
     )
     return begin(
         record.add(node, seq(nullable), Spread.of_key(range(len(key)), keys), streaming=False, timed=False, names=names)
