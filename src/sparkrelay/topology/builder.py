@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sparkrelay.catalyst.frames import attributes
+from sparkrelay.client.topic_schemas import TopicSchemas, is_framed
+from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.format import Format
@@ -24,7 +27,7 @@ from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.subtopologies import build_subtopologies
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -48,9 +51,24 @@ class StreamsBuilder:
         topology = builder.build()
     """
 
-    def __init__(self, spark: SparkSession | None = None) -> None:
-        """Take the session in which the pipeline is analysed: by default the active one, or a new one."""
+    def __init__(
+        self, spark: SparkSession | None = None, *, config: Mapping[str, Any] | StreamsConfig | None = None
+    ) -> None:
+        """Begin a pipeline.
+
+        Args:
+            spark: the session in which it is analysed; by default the active one, or a new one.
+            config: the settings of its instances, where formats take their columns from a registry: ``Avro()``.
+
+        Raises:
+            ConfigException: a setting is not valid.
+        """
         self._record = Record(spark or _session())
+        self._config = config if config is None or isinstance(config, StreamsConfig) else _settings(config)
+
+    @functools.cached_property
+    def _schemas(self) -> TopicSchemas:
+        return TopicSchemas(self._config, "set it, and give it to the builder, StreamsBuilder(config=config)")
 
     def stream(
         self,
@@ -90,12 +108,13 @@ class StreamsBuilder:
     def _source(  # noqa: PLR0917 - as they are written
         self, method: str, topics: Any, key: Any, value: Any, timestamp: Any, name: Any, call_site: CallSite
     ) -> Rows:
+        topics = _topics(topics, call_site)
         node = SourceNode(
             call_site=call_site,
             text=f"{method}(...)",
-            topics=_topics(topics, call_site),
-            key=_key_format(method, key, call_site),
-            value=_value_format(method, value, call_site),
+            topics=topics,
+            key=self._with_schema(_key_format(method, key, call_site), topics, "key", call_site),
+            value=self._with_schema(_value_format(method, value, call_site), topics, "value", call_site),
             timestamp=_timestamp(method, timestamp, key, value, call_site),
             name=check_name(name, call_site),
         )
@@ -103,6 +122,12 @@ class StreamsBuilder:
         whole = None if node.key is None or node.key.table_key_refusal is not None else node.key.known_columns("key")[0]
         spread = Spread.of_source(columns.names, whole, raw=node.key is None and node.value is None)
         return begin(self._record.add(node, attributes(columns), spread))
+
+    def _with_schema(self, form: Format | None, topics: Sequence[str], place: str, call_site: CallSite) -> Any:
+        """Return a format with its schema: the registry's, where it has none of its own."""
+        if not is_framed(form) or form.schema is not None:
+            return form
+        return self._schemas.read(form, topics, place, str(call_site))
 
     def table(
         self,
@@ -243,6 +268,12 @@ class StreamsBuilder:
             TopologyException: the result of a step is not used, names clash, or topics form a cycle; names the line.
         """
         return build_subtopologies(self._record)
+
+
+def _settings(config: Mapping[str, Any]) -> StreamsConfig:
+    """Return settings of which those that name an application may be missing."""
+    named = {"application.id": "pipeline", "bootstrap.servers": "none:9092"}
+    return StreamsConfig.from_dict({**named, **config})
 
 
 def _session() -> SparkSession:

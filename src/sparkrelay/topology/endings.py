@@ -35,7 +35,7 @@ _SHOWN_WIDTH: Final = 20
 class Ending(Frame):
     """Rows that may leave the pipeline here."""
 
-    def to(  # type: ignore[override]
+    def to(
         self,
         topic: Any,
         *,

@@ -163,7 +163,7 @@ class Frame(DataFrame):
             return DataFrame.filter(self, condition)
         call = Call(find_call_site(), method)
 
-        def make() -> DataFrame:
+        def make() -> Any:
             try:
                 return DataFrame.filter(self, condition)
             except AnalysisException as error:

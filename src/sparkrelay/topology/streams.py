@@ -175,7 +175,7 @@ class KStream(Ending):
         """Group rows by columns, and by any of them, as ``DataFrame.cube``; else as :meth:`groupBy`."""
         return GroupedStream(self, flat(cols), name, find_call_site(), "cube")
 
-    def dropDuplicates(  # type: ignore[override]
+    def dropDuplicates(
         self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
     ) -> KStream:
         """Let the first row of each key go on and drop all later ones, as ``DataFrame.dropDuplicates``.
@@ -198,13 +198,13 @@ class KStream(Ending):
         """
         return self._deduplicated("dropDuplicates", subset, name, logged, find_call_site())
 
-    def drop_duplicates(  # type: ignore[override]
+    def drop_duplicates(
         self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
     ) -> KStream:
         """Do the same as :meth:`dropDuplicates`."""
         return self._deduplicated("drop_duplicates", subset, name, logged, find_call_site())
 
-    def dropDuplicatesWithinWatermark(  # type: ignore[override]
+    def dropDuplicatesWithinWatermark(
         self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
     ) -> KStream:
         """Keep the first row of each key and drop those that follow within the delay of ``withWatermark``.
@@ -306,7 +306,10 @@ class KStream(Ending):
         if refresh is not None:
             if isinstance(other, KStream | KTable | GlobalKTable):
                 raise _of_another_join("refresh", refresh, "a DataFrame", call_site)
-            return frame_at(self._record, collected_join(self._record, self._rows, other, on, how, refresh, call_site))
+            made: KStream = frame_at(
+                self._record, collected_join(self._record, self._rows, other, on, how, refresh, call_site)
+            )
+            return made
         frame = self._other(other, call_site)
         span = (within, within) if isinstance(within, str) else within
         if span is not None and not (

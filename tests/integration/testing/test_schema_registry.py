@@ -58,7 +58,7 @@ def value(number, schema, row):
 def test_records_of_all_versions_are_read_by_the_newest_and_written_framed(spark, registry):
     first, second = registry.register("orders-value", FIRST), registry.register("orders-value", SECOND)
     registry.register("out-value", THIRD)
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(config=settings(registry))
     orders = builder.stream("orders", key=String("user"), value=Avro())
     orders.drop("user").to("out", value=Avro())
     orders.groupBy("user").agg(F.max("id").alias("newest"), name="newest").to("newest")
@@ -87,7 +87,7 @@ def test_records_of_all_versions_are_read_by_the_newest_and_written_framed(spark
 def test_what_is_written_has_the_number_of_its_schema(spark, registry):
     registry.register("orders-value", FIRST)
     number = registry.register("out-value", SECOND)
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(config=settings(registry))
     builder.stream("orders", value=Avro()).to("out", value=Avro(SECOND, framed=True))
     with TopologyTestDriver(builder.build(), settings(registry), spark=spark) as driver:
         driver.create_input_topic("orders").pipe_input(None, {"id": 7})
@@ -99,7 +99,7 @@ def test_what_is_written_has_the_number_of_its_schema(spark, registry):
 def test_damage_and_unknown_numbers_are_bad_records(spark, registry):
     number = registry.register("orders-value", FIRST)
     unlike = registry.register("elsewhere", order({"name": "id", "type": "string"}))
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(config=settings(registry))
     builder.stream("orders", value=Avro()).to("out")
     bad = [b"", b"\0\0", b"\x01" + value(number, FIRST, {"id": 1})[1:], value(999, FIRST, {"id": 1}),
            value(unlike, order({"name": "id", "type": "string"}), {"id": "x"}), prefix(number)]  # fmt: skip
@@ -118,16 +118,18 @@ def test_damage_and_unknown_numbers_are_bad_records(spark, registry):
                 driver.process()
 
 
-def test_what_the_registry_lacks_is_said_when_the_instance_is_made(spark, registry):
-    builder = StreamsBuilder()
-    builder.stream("orders", value=Avro()).to("out")
-    topology = builder.build()
-    with pytest.raises(TopologyException, match="the registry has no subject 'orders-value'"):
-        TopologyTestDriver(topology, settings(registry), spark=spark)
-    with pytest.raises(ConfigException, match="schema.registry.url is not set"):
-        TopologyTestDriver(topology, spark=spark)
+def test_what_the_registry_lacks_is_said_where_it_is_needed(spark, registry):
+    builder = StreamsBuilder(config=settings(registry))
+    with pytest.raises(TopologyException, match=r"test_schema_registry.py:\d+: the registry has no subject 'orders-value'"):
+        builder.stream("orders", value=Avro())
+    with pytest.raises(ConfigException, match=r"schema.registry.url is not set; .*StreamsBuilder\(config=config\)"):
+        StreamsBuilder().stream("orders", value=Avro())
     registry.register("orders-value", FIRST)
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(config=settings(registry))
+    builder.stream("orders", value=Avro()).to("out")
+    with pytest.raises(ConfigException, match="schema.registry.url is not set"):
+        TopologyTestDriver(builder.build(), spark=spark)
+    builder = StreamsBuilder(config=settings(registry))
     builder.stream("orders", value=Avro()).to("out", value=Avro(SECOND, framed=True))
     topology = builder.build()
     with pytest.raises(TopologyException, match="does not have this schema under subject 'out-value'"):
@@ -150,7 +152,7 @@ def test_json_behind_the_number_of_its_schema(spark, registry):
     }
     registry.register("orders-value", schema, "JSON")
     number = registry.register("out-value", {**schema, "title": "Copy"}, "JSON")
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(config=settings(registry))
     orders = builder.stream("orders", value=JsonSchema())
     orders.where("year(at) = 2026").to("out", value=JsonSchema())
     topology = builder.build()
@@ -161,16 +163,15 @@ def test_json_behind_the_number_of_its_schema(spark, registry):
             prefix(number) + b'{"id":1,"at":"2026-01-01T00:00:00.000Z"}'
         ]
     registry.register("others-value", FIRST)
-    builder = StreamsBuilder()
-    builder.stream("others", value=JsonSchema()).to("out", value=JsonSchema())
+    builder = StreamsBuilder(config=settings(registry))
     with pytest.raises(TopologyException, match="has a schema of kind AVRO, not JSON"):
-        TopologyTestDriver(builder.build(), settings(registry), spark=spark)
+        builder.stream("others", value=JsonSchema())
 
 
 def test_protobuf_behind_the_number_of_its_schema_and_its_place(spark, registry):
     descriptors = FILES.SerializeToString()
     registry.register("orders-value", Protobuf(descriptors, "shop.Order").registered_text, "PROTOBUF")
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(config=settings(registry))
     orders = builder.stream("orders", value=Protobuf())
     orders.select("id", F.col("items")[0]["sku"].alias("user")).to("out", value=Protobuf(ORDER, framed=True))
     orders.select("id", "color").to("plain", value=Protobuf(descriptors, "shop.Order"))
@@ -199,7 +200,7 @@ def test_schemas_that_refer_to_others(spark, registry):
         "properties": {"id": {"type": "integer"}, "price": {"$ref": "money.json"}},
     }
     priced = registry.register("prices-value", prices, "JSON", references=[("money.json", "money", 1)])
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(config=settings(registry))
     builder.stream("orders", value=Avro()).select("id", "item.sku").to("out")
     builder.stream("prices", value=JsonSchema()).select("id", "price.pence").to("pence")
     with TopologyTestDriver(builder.build(), settings(registry), spark=spark) as driver:
@@ -228,7 +229,7 @@ def imported_files():
 
 def test_files_that_protobuf_schemas_import_are_registered_first(spark, registry):
     form = Protobuf(imported_files(), "shop.Order", framed=True)
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(config=settings(registry))
     rows = builder.stream("orders", value=Json("pence long"))
     rows.selectExpr("named_struct('what', named_struct('what', pence)) as what").to("out", value=form)
     topology = builder.build()
@@ -244,7 +245,7 @@ def test_files_that_protobuf_schemas_import_are_registered_first(spark, registry
         "out-value": 1,
     }
     # A reader has the registry alone, and finds it all there.
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(config=settings(registry))
     builder.stream("out", value=Protobuf()).selectExpr("what.what.what as pence").to("read")
     with TopologyTestDriver(builder.build(), settings(registry), spark=spark) as driver:
         driver.create_input_topic("out").pipe_rows([(None, data)])

@@ -66,10 +66,10 @@ def deduplicated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
     given_rows = named(rows, *micros)
     called = given_rows.schema.names
     text = f"{call.method}({', '.join(names if call.logged else (*names, 'logged=False'))})"
-    keys = tuple(called[place] for place in places)
+    by = tuple(called[place] for place in places)
     watermark = None if time is None else event_time_of(rows, time)
     made = without_metadata(StructType(given_rows.schema.fields[: len(rows.columns)]))
-    step = Deduplication("", keys, within, made, watermark, call.logged, call.call_site, text)
+    step = Deduplication("", by, within, made, watermark, call.logged, call.call_site, text)
     located = tuple(places) if found.decides is None else tuple(places[index] for index in found.decides)
     node = EmittingNode(
         call_site=call.call_site,
