@@ -141,6 +141,11 @@ class Plan:
         return str(made.get("object") or made["product-class"]).rpartition(".")[2].rstrip("$")
 
     @remembered
+    def text(self) -> str:
+        """The node and all below it as text, with Catalyst's numbers: equal where it is one and the same plan."""
+        return json.dumps([self.kind, self.fields, [child.text for child in self.children]])
+
+    @remembered
     def output(self) -> tuple[Column, ...]:
         """Its columns.
 

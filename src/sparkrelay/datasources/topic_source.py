@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from sparkrelay.types import TopicPartition
 
 _OPTIONS: Final = ("subscribe", "startingOffsets", "endingOffsets", "includeHeaders")
+#: Options of Spark's Kafka source for streams, which a script may have.
+_OF_STREAMS: Final = (
+    *("failOnDataLoss", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix"),
+    *("kafkaConsumer.pollTimeoutMs", "maxOffsetsPerTrigger", "maxTriggerDelay", "minOffsetsPerTrigger"),
+    *("minPartitions", "maxRecordsPerPartition"),
+)
 #: The columns of Spark's Kafka source, in its order.
 _FIELDS: Final = (
     pa.field("key", pa.binary()),
@@ -59,6 +65,7 @@ class TopicDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns of a schema."""
         options = self._checked()
+        options.refuse(_OF_STREAMS, "it is for readStream")
         topics = [topic.strip() for topic in options.required("subscribe").split(",") if topic.strip()]
         if not topics:
             raise ConfigException('option("subscribe", ...) names no topic')
@@ -70,8 +77,13 @@ class TopicDataSource(DataSource):
         )
         return SourceReader(source, schema, self._fields(), "a topic")
 
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: N802 - PySpark's name
+        """Return what stands for a stream: a pipeline reads it, and Spark itself does not."""
+        del schema
+        return _OfPipelines()
+
     def _checked(self) -> Options:
-        options = Options(self.options, self.name(), _OPTIONS, of_path="subscribe")
+        options = Options(self.options, self.name(), (*_OPTIONS, *_OF_STREAMS), of_path="subscribe")
         options.required("subscribe")
         client_settings(self.options)
         return options
@@ -81,6 +93,25 @@ class TopicDataSource(DataSource):
         if headers not in {"true", "false"}:
             raise ConfigException(f'option("includeHeaders", {headers!r}) must be true or false')
         return [*_FIELDS, KAFKA_SCHEMA.field("headers")] if headers == "true" else list(_FIELDS)
+
+
+class _OfPipelines(SimpleDataSourceStreamReader):
+    """A stream that a pipeline reads."""
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802 - PySpark's name
+        """Refuse to be run by Spark."""
+        raise ConfigException(
+            'a stream of format("sparkrelay") is run by KafkaStreams: instead of writeStream...start() write '
+            "builder.add(df, topic=..., outputMode=...), and KafkaStreams(builder.build(), config).start()"
+        )
+
+    def read(self, start: dict[Any, Any]) -> NoReturn:
+        """Likewise."""
+        self.initialOffset()
+
+    def readBetweenOffsets(self, start: dict[Any, Any], end: dict[Any, Any]) -> NoReturn:  # noqa: N802
+        """Likewise."""
+        self.initialOffset()
 
 
 @dataclass(frozen=True, slots=True)

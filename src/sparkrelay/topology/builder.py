@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from sparkrelay.catalyst.frames import attributes
-from sparkrelay.client.topic_schemas import TopicSchemas, is_framed
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TopologyException
-from sparkrelay.records.custom_format import CustomFormat
-from sparkrelay.records.format import Format
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.frames import frame_at
 from sparkrelay.topology.global_table import GlobalKTable
-from sparkrelay.topology.naming import check_name, check_topic
-from sparkrelay.topology.nodes import SourceNode
+from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.reading.calls import Call
+from sparkrelay.topology.reading.sources import source
 from sparkrelay.topology.reading.sql import read_sql
+from sparkrelay.topology.reading.structured_streaming import added, read_frame
 from sparkrelay.topology.reading.tables import keep_newest, key_places
-from sparkrelay.topology.record import Record, begin
+from sparkrelay.topology.record import Record
 from sparkrelay.topology.refusals import remedy
-from sparkrelay.topology.source_columns import source_columns
-from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.subtopologies import build_subtopologies
 
 if TYPE_CHECKING:
@@ -31,12 +25,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from sparkrelay.records.format import Format
+
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.rows import Rows
     from sparkrelay.topology.streams import KStream, KTable
     from sparkrelay.topology.topology import Topology
 
-_SUPPORTED: Final = frozenset({"stream", "table", "global_table", "sql", "build"})
+_SUPPORTED: Final = frozenset({"add", "stream", "table", "global_table", "sql", "build"})
 
 
 @public_calls
@@ -63,12 +59,8 @@ class StreamsBuilder:
         Raises:
             ConfigException: a setting is not valid.
         """
-        self._record = Record(spark or _session())
-        self._config = config if config is None or isinstance(config, StreamsConfig) else _settings(config)
-
-    @functools.cached_property
-    def _schemas(self) -> TopicSchemas:
-        return TopicSchemas(self._config, "set it, and give it to the builder, StreamsBuilder(config=config)")
+        settings = config if config is None or isinstance(config, StreamsConfig) else _settings(config)
+        self._record = Record(spark or _session(), settings)
 
     def stream(
         self,
@@ -100,34 +92,10 @@ class StreamsBuilder:
             TopologyException: an argument is missing or of the wrong kind.
         """
         call_site = find_call_site()
-        rows = self._source("stream", topics, key, value, timestamp, name, call_site)
+        rows = source(self._record, "stream", topics, key, value, timestamp, name, call_site)
         self._record.source_view(name, topics, rows)
         made: KStream = frame_at(self._record, rows)
         return made
-
-    def _source(  # noqa: PLR0917 - as they are written
-        self, method: str, topics: Any, key: Any, value: Any, timestamp: Any, name: Any, call_site: CallSite
-    ) -> Rows:
-        topics = _topics(topics, call_site)
-        node = SourceNode(
-            call_site=call_site,
-            text=f"{method}(...)",
-            topics=topics,
-            key=self._with_schema(_key_format(method, key, call_site), topics, "key", call_site),
-            value=self._with_schema(_value_format(method, value, call_site), topics, "value", call_site),
-            timestamp=_timestamp(method, timestamp, key, value, call_site),
-            name=check_name(name, call_site),
-        )
-        columns = source_columns(node)
-        whole = None if node.key is None or node.key.table_key_refusal is not None else node.key.known_columns("key")[0]
-        spread = Spread.of_source(columns.names, whole, raw=node.key is None and node.value is None)
-        return begin(self._record.add(node, attributes(columns), spread))
-
-    def _with_schema(self, form: Format | None, topics: Sequence[str], place: str, call_site: CallSite) -> Any:
-        """Return a format with its schema: the registry's, where it has none of its own."""
-        if not is_framed(form) or form.schema is not None:
-            return form
-        return self._schemas.read(form, topics, place, str(call_site))
 
     def table(
         self,
@@ -216,7 +184,7 @@ class StreamsBuilder:
             raise TopologyException(
                 f'{call_site}: {method}() takes both formats, such as key=String("user"), value=Json("name string")'
             )
-        rows = self._source(method, topic, key, value, timestamp, None, call_site)
+        rows = source(self._record, method, topic, key, value, timestamp, None, call_site)
         is_global = method == "global_table"
         places = key_places(rows)
         assert places is not None, "a key format that is taken here has a column"
@@ -254,6 +222,28 @@ class StreamsBuilder:
         call = Call(call_site, "sql", name=check_name(name, call_site), logged=logged)
         return frame_at(self._record, read_sql(self._record, call, query, frames))
 
+    def add(
+        self, frame: Any, topic: str | None = None, *, outputMode: str = "append", queryName: str | None = None
+    ) -> Any:
+        """Take a DataFrame over ``spark.readStream.format("sparkrelay")``; return it as a KStream or a KTable.
+
+        With a topic its rows are written there, as ``writeStream`` writes them with Spark's Kafka sink: the column
+        ``value``, and ``key`` and ``headers`` if they are there. Rows without a column ``value`` are written as JSON,
+        as by :meth:`KStream.to`.
+
+        Args:
+            frame: the DataFrame.
+            topic: where its rows go; None: what is returned goes on.
+            outputMode: as of ``writeStream``, ``"append"`` or ``"update"``.
+            queryName: the sink's name in ``describe()``.
+
+        Raises:
+            TopologyException: an argument is of the wrong kind, or something in the DataFrame cannot be done here.
+        """
+        call_site = find_call_site()
+        rows = read_frame(self._record, Call(call_site, "add"), frame, outputMode)
+        return added(frame_at(self._record, rows), topic, outputMode, queryName, call_site)
+
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -283,63 +273,3 @@ def _session() -> SparkSession:
     from sparkrelay.runtime.spark.session import spark_session  # noqa: PLC0415 - likewise
 
     return SparkSession.getActiveSession() or spark_session("sparkrelay")
-
-
-def _topics(topics: Any, call_site: CallSite) -> tuple[str, ...]:
-    listed = [topics] if isinstance(topics, str) else topics
-    if not isinstance(listed, list | tuple | set | frozenset) or not listed:
-        raise TopologyException(f"{call_site}: stream() takes a topic or a list of topics, not {topics!r}")
-    checked = tuple(check_topic(topic, call_site) for topic in listed)
-    if len(set(checked)) < len(checked):
-        raise TopologyException(f"{call_site}: stream({list(checked)}) names a topic twice")
-    return tuple(sorted(checked)) if isinstance(listed, set | frozenset) else checked
-
-
-def _key_format(method: str, key: Any, call_site: CallSite) -> Format | None:
-    form = _format(method, "key", key, call_site)
-    refusal = None if form is None else form.key_refusal if method == "stream" else form.table_key_refusal
-    if refusal is not None:
-        raise TopologyException(
-            f"{call_site}: key={type(form).__name__}(...) of {method}() is not supported: {refusal}"
-        )
-    return form
-
-
-def _value_format(method: str, value: Any, call_site: CallSite) -> Format | None:
-    form = _format(method, "value", value, call_site)
-    if form is not None and form.schema_is_for_reading and form.schema is None:
-        kind = type(form).__name__
-        raise TopologyException(
-            f'{call_site}: value={kind}() of {method}() needs a schema, such as {kind}("user string, amount double")'
-        )
-    return form
-
-
-def _format(method: str, place: str, form: Any, call_site: CallSite) -> Format | None:
-    if form is None:
-        return None
-    if isinstance(form, Format):
-        if isinstance(form, CustomFormat) and " at 0x" in form.fingerprint:
-            raise TopologyException(
-                f"{call_site}: {place}={form.fingerprint} of {method}() holds an object whose text is not stable, and "
-                f"the instances of an application must agree on their formats; give {type(form).__name__} a property "
-                "fingerprint"
-            )
-        return form
-    hint = " (an instance, with parentheses)" if isinstance(form, type) else ""
-    raise TopologyException(
-        f"{call_site}: {place}= of {method}() takes a format such as String(), Json(schema), Avro(schema) or "
-        f"Raw(){hint}, not {form!r}"
-    )
-
-
-def _timestamp(method: str, timestamp: Any, key: Any, value: Any, call_site: CallSite) -> str | None:
-    if timestamp is None:
-        return None
-    if not isinstance(timestamp, str) or not timestamp:
-        raise TopologyException(f"{call_site}: timestamp= of {method}() takes a column's name, not {timestamp!r}")
-    if key is None and value is None:
-        raise TopologyException(
-            f"{call_site}: timestamp={timestamp!r} names a decoded column, but {method}() has neither key= nor value="
-        )
-    return timestamp

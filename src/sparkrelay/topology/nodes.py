@@ -69,13 +69,18 @@ class Node:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SourceNode(Node):
-    """``builder.stream(...)``."""
+    """``builder.stream(...)``.
+
+    Attributes:
+        options: of a ``readStream``: those that the settings of an instance must agree with.
+    """
 
     topics: tuple[str, ...]
     key: Format | None
     value: Format | None
     timestamp: str | None
     name: str | None
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ from sparkrelay.catalyst.frames import (
     without_leaves,
 )
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, java, seq
+from sparkrelay.client.topic_schemas import TopicSchemas
 from sparkrelay.errors import SparkRelayError, TopologyException
 from sparkrelay.topology.rows import Leaf, Rows, Written
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from sparkrelay.config import StreamsConfig
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import AggregationNode, AnyNode, Node
     from sparkrelay.topology.spread import Spread
@@ -50,17 +53,31 @@ class Record:
         stored: a table, and steps behind it -> the table that holds its rows behind them, for those who look into it.
         open: calls that must be followed by others -> what is missing, in words.
         views: what queries call rows.
+        relations: options of a ``readStream`` -> the rows of its source.
+        shared: output mode, and a stateful step of a ``readStream`` as text -> the rows behind it.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, config: StreamsConfig | None = None) -> None:
         self.spark = spark
+        self._config = config
         self.nodes: list[AnyNode] = []
         self.stored: dict[tuple[AggregationNode, tuple[str, ...], tuple[str, ...]], AggregationNode] = {}
         self.open: dict[object, str] = {}
         self.views: dict[str, Rows] = {}
+        self.relations: dict[tuple[tuple[str, str], ...], Rows] = {}
+        self.shared: dict[tuple[str, str], Rows] = {}
         self._leaves: list[Node] = []
         #: What calls have made, and nothing has used yet.
         self.unused: dict[Rows, Written] = {}
+
+    @functools.cached_property
+    def schemas(self) -> TopicSchemas:
+        """The registry's schemas.
+
+        Raises:
+            ConfigException: the builder has no settings of one.
+        """
+        return TopicSchemas(self._config, "set it, and give it to the builder, StreamsBuilder(config=config)")
 
     def node(self, leaf: int) -> Node:
         """Return the node that a leaf stands for."""

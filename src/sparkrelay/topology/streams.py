@@ -321,8 +321,8 @@ class KStream(Ending):
                 f'"1 hour"), not {within!r}'
             )
         call = Call(call_site, "join", name=check_name(name, call_site), within=span, grace=grace)
-        made: KStream = self._made(call, lambda: DataFrame.join(self, frame, on, how), other)
-        return made
+        joined: KStream = self._made(call, lambda: DataFrame.join(self, frame, on, how), other)
+        return joined
 
     def crossJoin(self, other: Any) -> KStream:
         """Join each row with each of a DataFrame, as ``DataFrame.crossJoin``."""

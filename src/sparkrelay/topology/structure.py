@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparkrelay.operators.stream_join.step import StreamJoin
@@ -254,6 +254,7 @@ class Source:
         columns: all that it can give.
         changes: True for a repartition topic with the rows of a table, each as it was and as it is.
         raw: True for one with rows of a stream without formats, which are passed on as those are.
+        options: of a ``readStream``: those that the settings of an instance must agree with.
     """
 
     name: str
@@ -266,6 +267,7 @@ class Source:
     columns: StructType
     changes: bool = False
     raw: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

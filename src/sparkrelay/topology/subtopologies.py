@@ -266,7 +266,17 @@ def _check_ways_out(ways: Iterable[Way]) -> None:
 def _source(node: Start, names: NodeNames) -> Source:
     columns = node.leaf.columns
     if isinstance(node, SourceNode):
-        return Source(names[node], node.topics, node.key, node.value, node.timestamp, False, node.call_site, columns)
+        return Source(
+            names[node],
+            node.topics,
+            node.key,
+            node.value,
+            node.timestamp,
+            internal=False,
+            call_site=node.call_site,
+            columns=columns,
+            options=node.options,
+        )
     topic = f"{names[node]}-repartition"
     return Source(topic, (topic,), None, None, None, True, node.call_site, columns, node.changes, node.raw)
 

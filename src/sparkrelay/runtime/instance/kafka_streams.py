@@ -87,7 +87,7 @@ class KafkaStreams(Queryable, Observable):
         self._exception_handler: UncaughtExceptionHandler | None = None
         self._context = parts.RuntimeContext(
             config=self._config,
-            topology=parts.as_configured(topology, self._config),
+            topology=parts.as_configured(topology, self._config, sources=True),
             assignor=assignor,
             load_assignor=load,
             progress=self._progress,

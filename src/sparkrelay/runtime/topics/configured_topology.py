@@ -15,13 +15,40 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Topology
 
 
-def as_configured(topology: Topology, config: StreamsConfig) -> Topology:
+def _check_sources(topology: Topology, config: StreamsConfig) -> None:
+    """Refuse a ``readStream`` whose options say something else than the settings do.
+
+    Raises:
+        TopologyException: one does.
+    """
+    settings = {
+        "kafka.bootstrap.servers": ("bootstrap.servers", config.bootstrap_servers),
+        "startingoffsets": ("auto.offset.reset", config.auto_offset_reset),
+    }
+    for leg in topology.legs:
+        for option, given in leg.source.options.items():
+            name, value = settings[option]
+            if given.strip().lower() != value.lower():
+                raise TopologyException(
+                    f"{leg.source.call_site}: the stream of {', '.join(leg.source.topics)} has {option}={given!r}, and "
+                    f"the setting {name} is {value!r}, which an instance goes by; set {name}, or leave the option out"
+                )
+
+
+def as_configured(topology: Topology, config: StreamsConfig, *, sources: bool = False) -> Topology:
     """Return a topology as it runs with an instance's settings.
+
+    Args:
+        topology: as it was written.
+        config: the settings.
+        sources: whether they name the brokers that its streams are read from.
 
     Raises:
         SchemaRegistryException: the registry, which has a schema, does not answer.
         TopologyException: a step contradicts a setting, or the registry lacks a schema.
     """
+    if sources:
+        _check_sources(topology, config)
     topology = with_registered_schemas(topology, config)
     handlers = {
         "processing.exception.handler": config.processing_exception_handler,

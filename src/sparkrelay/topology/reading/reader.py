@@ -15,7 +15,7 @@ from sparkrelay.catalyst.jvm import items
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import EmittingNode
-from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, unions
+from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
 from sparkrelay.topology.record import with_rows
 from sparkrelay.topology.refusals import not_row_wise
 from sparkrelay.topology.rows import ROW_WISE, Rows
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sparkrelay.topology.reading.calls import Call
     from sparkrelay.topology.record import Record
 
+#: What ``readStream`` makes.
+_RELATION: Final = "StreamingRelationV2"
 _PASSED: Final = ROW_WISE | {"CTERelationDef"}
 
 
@@ -40,9 +42,11 @@ class Reader:
         record: of the builder.
         call: of the user's, that made the plan.
         known: rows that the plan is made of, for the lines that wrote them.
+        mode: of a ``readStream``: the output mode of a query. Those of one mode share their stateful steps.
     """
 
-    def __init__(self, record: Record, call: Call, known: Sequence[Rows] = ()) -> None:
+    def __init__(self, record: Record, call: Call, known: Sequence[Rows] = (), *, mode: str | None = None) -> None:
+        self._mode = mode
         self.record = record
         self.call = call
         self._known = known
@@ -77,6 +81,9 @@ class Reader:
                 node = self.record.node(number)
                 written = next((rows.written for rows in self._known if rows.node is node), ())
                 below = Rows(node, frame_of(at.java, self.record.spark), written)
+                break
+            if at.kind == _RELATION:
+                below = sources.relation_rows(self.record, self.call, at)
                 break
             if at.kind == "WithCTE":
                 *definitions, at = at.children
@@ -113,6 +120,19 @@ class Reader:
         return None
 
     def _step(self, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
+        """Return the rows of a node that is one of the pipeline's steps; of one that was read before, the same."""
+        if self._mode is None:
+            return self._new_step(at, above)
+        key = self._mode, at.text
+        if key not in self.record.shared:
+            rows = self._new_step(at, above)
+            if rows.node.is_table and at.kind in {"Join", "Window"}:
+                # What is above it belongs to it, too.
+                return rows
+            self.record.shared[key] = rows
+        return self.record.shared[key]
+
+    def _new_step(self, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
         """Return the rows of a node that is one of the pipeline's steps; takes from ``above`` what belongs to it."""
         match at.kind:
             case "Aggregate":
@@ -145,7 +165,7 @@ class Reader:
     def has_leaf(self, plan: Plan) -> bool:
         """Return whether rows of the pipeline are in a plan."""
         for node in plan.below():
-            if leaf_number(node) is not None:
+            if leaf_number(node) is not None or node.kind == _RELATION:
                 return True
             if node.kind == "CTERelationRef" and self.has_leaf(self._defined[int(node.fields["cteId"])]):
                 return True
