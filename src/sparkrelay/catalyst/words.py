@@ -166,6 +166,22 @@ class _Words:
             name = of["fields"][one.fields["ordinal"]]["name"]
         return f"{self.inside(struct)}.{quoted(str(one.fields['ordinal'] if name is None else name))}"
 
+    def over(self, one: Expression) -> str:
+        """Return a function over a window."""
+        function, spec = one.children
+        numbers = [*map(self.of, spec.children)]
+        orders = [place for place, child in enumerate(spec.children) if child.kind == "SortOrder"]
+        frame = 1 if spec.children and spec.children[-1].kind in {"SpecifiedWindowFrame", "UnspecifiedFrame"} else 0
+        by = numbers[: orders[0] if orders else len(numbers) - frame]
+        parts = [f"partition by {', '.join(by)}"] if by else []
+        parts += [f"order by {', '.join(numbers[place] for place in orders)}"] if orders else []
+        return f"{self.of(function)} over ({' '.join(parts)})"
+
+    def order(self, one: Expression) -> str:
+        """Return a column that rows are ordered by, and in which direction."""
+        down = " desc" if "Descending" in str(one.fields["direction"]) else ""
+        return f"{self.inside(one.children[0])}{down}"
+
     def udf(self, one: Expression) -> str:
         return f"{one.name}({', '.join(map(self.of, one.children))})"
 
@@ -200,6 +216,8 @@ _SPECIAL: Final[dict[str, Callable[[_Words, Expression], str]]] = {
     "Randn": lambda _, __: "randn()",
     "ScalarSubquery": lambda _, one: "(SELECT ...)",
     "Uniform": lambda words, one: f"uniform({words.of(one.children[0])}, {words.of(one.children[1])})",
+    "SortOrder": _Words.order,
+    "WindowExpression": _Words.over,
     "UnaryMinus": lambda words, one: f"-{words.inside(one.children[0])}",
 }
 

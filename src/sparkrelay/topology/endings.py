@@ -18,7 +18,7 @@ from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import ActionNode, SinkNode
 from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.reading.calls import Call
-from sparkrelay.topology.record import as_column, spark_errors, with_rows
+from sparkrelay.topology.record import as_column, spark_errors, unique, with_rows
 from sparkrelay.topology.schemas import without_kafka
 from sparkrelay.topology.structure import Show
 
@@ -142,5 +142,12 @@ class Ending(Frame):
         self._record.end(ActionNode(given=texts, call_site=call_site, name=check_name(name, call_site), action=show))
 
     def _act(self, action: Show | Foreach | ForeachBatch, name: str | None, call_site: CallSite) -> None:
+        shown = [str(field.name) for field in without_kafka(self._rows.schema)]
+        alike = next((name for name, free in zip(shown, unique(shown), strict=True) if name != free), None)
+        if alike is not None:
+            raise TopologyException(
+                f"{call_site}: {action.text} gets two columns {alike!r}, or names that differ in case only; give one "
+                "of them another name with alias(), or drop() it"
+            )
         end = ActionNode(given=self._rows, call_site=call_site, name=check_name(name, call_site), action=action)
         self._record.end(end)

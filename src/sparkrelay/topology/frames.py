@@ -28,6 +28,7 @@ from sparkrelay.topology.reading.rankings import PLACED, Unlimited, with_place
 from sparkrelay.topology.reading.reader import Reader
 from sparkrelay.topology.record import spark_errors
 from sparkrelay.topology.refusals import remedy
+from sparkrelay.topology.row_checks import MULTIPLYING, check_of_table
 from sparkrelay.topology.rows import ROW_WISE, Rows, Written
 from sparkrelay.topology.schemas import HEADERS, without_kafka
 from sparkrelay.topology.step_words import step_words
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _SAYING: Final = frozenset(
     {
         *("colRegex", "columns", "dtypes", "isLocal", "isStreaming", "metadataColumn", "na", "printSchema"),
-        *("sameSemantics", "schema", "semanticHash", "sparkSession", "sql_ctx"),
+        *("sameSemantics", "schema", "semanticHash", "sparkSession", "sql_ctx", "transform"),
     }
 )
 #: Those that would have Spark run it, or see all of its rows.
@@ -122,7 +123,10 @@ class Frame(DataFrame):
         written = (*rows.written, Written(call.call_site, call.method, made))
         kinds = _new_kinds(analyzed(made), analyzed(rows.frame))
         if kinds is not None and kinds <= ROW_WISE and rows.pending is None:
-            return self._next(Rows(rows.node, made, written))
+            now = Rows(rows.node, made, written)
+            if not kinds.isdisjoint(MULTIPLYING):
+                check_of_table(now, call.call_site)
+            return self._next(now)
         try:
             with _calls():
                 read = Reader(self._record, call, (rows, *known)).read(made)
@@ -169,7 +173,7 @@ class Frame(DataFrame):
             except AnalysisException as error:
                 if error.getCondition() != "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE":
                     raise
-                return with_place(DataFrame.withColumn(self, PLACED, condition))
+                return with_place(DataFrame.withColumn(self, PLACED, condition), self)
 
         return self._made(call, make)
 

@@ -22,6 +22,7 @@ from sparkrelay.catalyst.frames import (
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, java, seq
 from sparkrelay.client.topic_schemas import TopicSchemas
 from sparkrelay.errors import SparkRelayError, TopologyException
+from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
 from sparkrelay.topology.rows import Leaf, Rows, Written
 
 if TYPE_CHECKING:
@@ -236,7 +237,8 @@ def _untimed(output: Any, fields: StructType) -> Any:
 def spark_errors(call_site: CallSite | str) -> Iterator[None]:
     """Put the user's line in front of Spark's own complaint."""
     try:
-        yield
+        with query_errors_unlogged():
+            yield
     except PySparkException as error:
         # Of an error that is not Spark's own, such as a requirement of the JVM's, there is no message.
         message = without_leaves(next(iter((error.getMessage() or str(error)).splitlines()), repr(error)))

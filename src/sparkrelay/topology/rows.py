@@ -234,20 +234,37 @@ class Rows:
         Args:
             outputs: Catalyst's numbers of columns.
         """
-        needed = set(outputs)
+        needed, _ = self._behind(outputs)
+        return frozenset(place for place, number in enumerate(self.numbers) if number in needed)
+
+    def drawn_for(self, outputs: Iterable[int]) -> str | None:
+        """Return in words what is drawn that these columns, or which rows there are, depend on; None: nothing is."""
+        _, expressions = self._behind(outputs)
+        return next((words(one) for one in expressions if _draws(one)), None)
+
+    def _behind(self, outputs: Iterable[int]) -> tuple[set[int], list[Expression]]:
+        """Return the numbers of all that columns, and which rows there are, depend on, and the expressions of it."""
+        needed, found = set(outputs), list[Expression]()
         for node, _ in reversed(self.steps):
             match node.kind:
                 case "Project":
-                    needed = _read_by(one for one in node.expressions if one.number in needed)
+                    used = [one for one in node.expressions if one.number in needed]
+                    needed = _read_by(used)
                 case "Expand":
                     kept = [place for place, column in enumerate(node.output) if column.number in needed]
-                    needed = _read_by(way[place] for way in node.ways for place in kept)
+                    used = [way[place] for way in node.ways for place in kept]
+                    needed = _read_by(used)
                 case "Generate":
+                    used = [node.generator]
                     needed -= {one.number for one in node.by_field["generatorOutput"]}
-                    needed |= _read_by([node.generator])
+                    needed |= _read_by(used)
                 case "Filter" | "Join":
-                    needed |= _read_by(node.expressions)
-        return frozenset(place for place, number in enumerate(self.numbers) if number in needed)
+                    used = [*node.expressions]
+                    needed |= _read_by(used)
+                case _:
+                    used = []
+            found += used
+        return needed, found
 
     def reads_of(self, number: int) -> tuple[int, ...]:
         """Return the places of the leaf's columns of which a column's expression reads copies; none if others too."""
@@ -286,8 +303,8 @@ class Rows:
             return None
         for node, _ in self.steps:
             for one in node.expressions:
-                if any(part.kind in DRAWING or part.fields.get("udfDeterministic") is False for part in one.below()):
-                    return words(one)
+                if _draws(one):
+                    return words(one.children[0] if one.kind == "Alias" else one)
         return "something in it"
 
     @remembered
@@ -366,6 +383,10 @@ def _reads_now(one: Expression) -> bool:
 def _only_first(one: Expression) -> bool:
     """Return whether an expression is what ``fillna`` makes of a column that has no nulls."""
     return one.kind == "Coalesce" and one.children[0].fields.get("nullable") is False
+
+
+def _draws(one: Expression) -> bool:
+    return any(part.kind in DRAWING or part.fields.get("udfDeterministic") is False for part in one.below())
 
 
 def _is_leaf(plan: Plan) -> bool:

@@ -29,6 +29,7 @@ from sparkrelay.topology.nodes import (
     SourceNode,
     TableJoinNode,
 )
+from sparkrelay.topology.row_checks import check_rows
 from sparkrelay.topology.step_words import step_words
 from sparkrelay.topology.structure import (
     Aggregation,
@@ -83,6 +84,7 @@ def build_subtopologies(record: Record) -> Topology:
     for way in ways:
         found = tuple(sources[start] for start in starts[way])
         legs.append(_leg(way, found, numbers[starts[way][0]], names, keepers, joins))
+    check_rows(legs)
     _check_circles(legs)
     _check_changelogs(legs)
     _check_batches(legs)

@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType, _parse_datatype_json_string
 
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, project, replaced
+from sparkrelay.catalyst.intervals import interval_us
 from sparkrelay.catalyst.jvm import items, kind
+from sparkrelay.catalyst.windows import time_window
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.aggregate.calls import read_calls
@@ -215,8 +217,7 @@ def _late(record: Record, call: Call, rows: Rows, before: Rows, node: Aggregatio
     window = as_column(attribute(rows, number)).alias(hidden_columns.WINDOW)
     with spark_errors(call.call_site):
         given = with_rows(rows, rows.frame.select(*columns, window), unsaid=1)
-    # Catalyst prunes everything that neither the window nor a filter needs.
-    if not given.frame.select(hidden_columns.WINDOW)._jdf.queryExecution().optimizedPlan().deterministic():
+    if given.drawn_for([given.columns[-1].number]) is not None:
         raise TopologyException(
             f"{where}: late_to=: a row's window, or whether there is a row, is not deterministic, so that it could be "
             "late in one leg and not in the other. Put repartition(...) behind the step that draws"
@@ -225,6 +226,18 @@ def _late(record: Record, call: Call, rows: Rows, before: Rows, node: Aggregatio
     record.add(late, analyzed(before.frame).output(), Spread({}))
     topic = check_topic(call.late_to, call.call_site)
     record.end(SinkNode(given=begin(late), call_site=call.call_site, name=None, topic=topic, key=None, value=None))
+
+
+def _check_gap(made: Sequence[Expression], where: str) -> None:
+    """Reject a gap that is the same for all rows and no interval: Spark would leave all rows out."""
+    window = time_window(made)
+    gap = None if window is None else window.gap
+    if gap is None or gap.kind != "Literal" or gap.fields["dataType"] != "string":
+        return
+    text = str(gap.fields.get("value"))
+    with spark_errors(f"{where}: gap {text!r} of F.session_window()"):
+        if interval_us(text) <= 0:
+            raise ValueError("it must be longer than nothing")
 
 
 def _check_windows(
@@ -248,7 +261,9 @@ def _check_windows(
         if not one.is_attribute or not {WINDOW, SESSION} & {*(rows.column(one.number).field.metadata or {})}:
             continue
         column = rows.column(one.number)
-        if sessions and one.number not in rows.made:
+        if sessions and one.number in rows.made:
+            _check_gap(rows.made[one.number], where)
+        elif sessions:
             # In Spark, they merge.
             raise TopologyException(
                 f"{where}: the sessions in column {column.name!r} were made before, and do not merge here; write "

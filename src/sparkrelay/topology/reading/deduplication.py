@@ -40,7 +40,7 @@ def deduplicated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
             "of "
             "its changes put to_stream() before it"
         )
-    if at.kind == "Distinct":
+    if at.kind == "Distinct" or call.method == "distinct":
         # Kafka's own columns make each row another one.
         rows, given, keys = _of_all(rows)
     else:

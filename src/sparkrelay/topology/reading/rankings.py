@@ -6,6 +6,7 @@ with ``rank()`` those that are equal to the last of them. The others look at eve
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyspark.sql import functions as F
@@ -26,6 +27,8 @@ from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Aggregation, Order, Ranking
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame
 
     from sparkrelay.catalyst.tree import Expression, Plan
@@ -73,8 +76,8 @@ def ranked(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
             f"{where}: {words(made)}: the window needs partitionBy(...) for the key, and orderBy(...) for the order of "
             "its rows"
         )
-    count, filter_ = _count(reader, made.number, made.name, above)
     named = _name_above(made, above)
+    count = _count(reader, made.number, made.name, above)
     rows = reader.rows(at.children[0])
     _check_kafka(call, rows, above)
     ties = function == "rank"
@@ -86,16 +89,15 @@ def ranked(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     called = unique(one.name for one in partition)
     rows, _, _, decides = regrouped(reader.record, call, rows, partition, items(at.java.partitionSpec()), called)
     table, known = _table(reader, rows, partition, order, (made.number, named), count, decides, ties=ties)
-    if filter_ is not None:
-        above.remove(filter_)
     return _finished(reader, at, table, known)
 
 
-def with_place(frame: DataFrame) -> DataFrame:
+def with_place(frame: DataFrame, before: DataFrame) -> DataFrame:
     """Return the rows for which a condition on a place holds, with the place.
 
     Args:
         frame: with the condition as its last column, ``PLACED``; Spark takes no function over a window in a filter.
+        before: without it.
     """
     plan = read_plan(analyzed(frame))
     window = next((node for node in plan.below() if node.kind == "Window"), None)
@@ -106,8 +108,7 @@ def with_place(frame: DataFrame) -> DataFrame:
     kept = catalyst("plans.logical.Filter", condition, window.java)
     output = items(window.java.output())
     place = next(one for one in output if int(one.exprId().id()) == made.number)
-    columns = items(analyzed(frame).children().head().output())
-    shown = [one for one in output if int(one.exprId().id()) in {int(c.exprId().id()) for c in columns} - {made.number}]
+    shown = items(analyzed(before).output())
     name = _function(made) or "place"
     return frame_of(project([*shown, alias(place, name, new_number())], kept), frame.sparkSession)
 
@@ -148,32 +149,45 @@ def _function(made: Expression) -> str | None:
     return _FUNCTIONS.get(made.children[0].children[0].kind)
 
 
-def _count(
-    reader: Reader, number: int, name: str, above: list[tuple[Plan, int]]
-) -> tuple[int, tuple[Plan, int] | None]:
-    """Return how many rows of each key are wanted, and the filter that says so and nothing else."""
+def _count(reader: Reader, number: int, name: str, above: list[tuple[Plan, int]]) -> int:
+    """Return how many rows of each key are wanted; takes from ``above`` the condition that says so."""
     numbers = {number}
-    for step in reversed(above):
-        node = step[0]
+    for at in reversed(range(len(above))):
+        node, place = above[at]
         if node.kind == "Filter":
-            found = _compared(node.expressions[0], numbers)
-            if found is None:
-                break
-            kind, limit = found
+            conditions = [*_conjuncts(node.expressions[0], node.java.condition())]
+            compared = [(one, found) for one in conditions if (found := _compared(one[0], numbers)) is not None]
+            if not compared:
+                continue
+            one, (kind, limit) = compared[0]
             count = limit - 1 if kind == "LessThan" else limit
             if (kind == "EqualTo" and limit != 1) or not 1 <= count <= _MOST:
                 raise TopologyException(
-                    f"{reader.call.where}: {words(node.expressions[0])}: the first rows of each key are kept, at "
-                    "least 1 "
-                    f'and at most {_MOST:,}: where("{name} <= 10"); one of them alone is chosen behind the table, '
+                    f"{reader.call.where}: {words(one[0])}: the first rows of each key are kept, at least 1 and at "
+                    f'most {_MOST:,}: where("{name} <= 10"); one of them alone is chosen behind the table, '
                     f'where("{name} = 3")'
                 )
-            return count, step
+            conditions.remove(one)
+            if conditions:
+                rest = functools.reduce(lambda a, b: catalyst("expressions.And", a, b), (java for _, java in conditions))
+                node.java = catalyst("plans.logical.Filter", rest, node.children[0].java)
+                above[at] = node, place
+            else:
+                del above[at]
+            return count
         if node.kind not in {"Project", "SubqueryAlias", "PipeOperator", "View"}:
             break
         copies = (one for one in node.expressions if one.kind == "Alias" and one.children[0].is_attribute)
         numbers |= {one.number for one in copies if one.children[0].number in numbers}
     _refuse(reader.call, name)
+
+
+def _conjuncts(condition: Expression, java: Any) -> Iterator[tuple[Expression, Any]]:
+    if condition.kind == "And":
+        for child, of in zip(condition.children, items(java.children()), strict=True):
+            yield from _conjuncts(child, of)
+    else:
+        yield condition, java
 
 
 class Unlimited(TopologyException):
@@ -183,8 +197,7 @@ class Unlimited(TopologyException):
 def _refuse(call: Call, name: str) -> NoReturn:
     raise Unlimited(
         f'{call.where}: behind {name!r}, a row\'s place among those of its key, stands where("{name} <= 10"), how many '
-        "rows of each key are kept; further conditions stand in a where() of their own, on the rows before or on the "
-        "table behind"
+        "rows of each key are kept"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkrelay.catalyst.frames import alias, analyzed, frame_of, new_number, project, with_children
-from sparkrelay.catalyst.jvm import catalyst
+from sparkrelay.catalyst.jvm import catalyst, items, seq
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import RepartitionNode
@@ -110,8 +110,10 @@ def regrouped(
     behind = begin(node)
     if windows:
         plan = analyzed(behind.frame)
+        # Keys that are computed in front of the topic go through to behind the windows.
+        computed = seq(one for one in items(plan.output()) if int(one.exprId().id()) in {*by} - set(_plain(rows, given)))
         for step in windows:
-            plan = with_children(step.java, [plan])
+            plan = _with_columns(step, plan, computed)
         behind = with_rows(behind, frame_of(plan, record.spark))
     grouped = {_number(key): index for index, key in enumerate(keys)}
     decides = tuple(grouped[number] for number in by) if all(number in grouped for number in by) else None
@@ -128,6 +130,18 @@ def path(rows: Rows, expression: Expression) -> tuple[int, ...] | None:
         return None
     place = next((place for place, column in enumerate(rows.columns) if column.number == expression.number), None)
     return None if place is None else (place, *fields)
+
+
+def _with_columns(step: Plan, child: Any, more: Any) -> Any:
+    """Return a step that makes windows over other rows, with further columns of those."""
+    match step.kind:
+        case "Project":
+            return catalyst("plans.logical.Project", step.java.projectList().appendedAll(more), child)
+        case "Expand":
+            ways = seq(way.appendedAll(more) for way in items(step.java.projections()))
+            return catalyst("plans.logical.Expand", ways, step.java.output().appendedAll(more), child)
+        case _:
+            return with_children(step.java, [child])
 
 
 def _window_steps(rows: Rows, given: Sequence[Expression]) -> list[Plan]:
