@@ -33,7 +33,7 @@ def made(kind):
         *(("GroupedStream", name) for name in KGROUPED_STREAM.split()),
         *(("StreamsBuilder", name) for name in STREAMS_BUILDER.split()),
         *((kind, "cogroup") for kind in ("KStream", "KTable")),
-        *(("KStream", name) for name in ("suppress", "windowedBy", "to_stream", "outputMode", "branch", "crossJoin")),
+        *(("KStream", name) for name in ("suppress", "windowedBy", "to_stream", "outputMode", "branch")),
         *(("KTable", name) for name in ("peek", "foreach", "repartition", "to_table", "withWatermark", "flatMap")),
         *(("GroupedStream", name) for name in ("applyInPandas", "pivot", "to", "where", "stddev")),
         *(("StreamsBuilder", name) for name in ("readStream", "dataframe", "describe")),
@@ -65,7 +65,7 @@ def test_other_libraries_methods_are_refused_with_what_to_write_instead(kind, na
         ("StreamsBuilder", "globalTable", "use global_table(topic, key=, value=)"),
         ("StreamsBuilder", "addStateStore", "transformWithState(...) has the state of each key"),
         ("StreamsBuilder", "streams", "did you mean stream?"),
-        ("StreamsBuilder", "zzz", "steps are build, global_table, stream, table"),
+        ("StreamsBuilder", "zzz", "steps are build, global_table, sql, stream, table"),
     ],
 )
 def test_what_to_write_instead(kind, name, instead):
@@ -76,4 +76,4 @@ def test_what_to_write_instead(kind, name, instead):
 
 def test_names_with_an_underscore_are_python_s_own_probes():
     for kind in ("KStream", "KTable", "GroupedStream", "StreamsBuilder"):
-        assert not hasattr(made(kind), "_repr_html_")
+        assert not hasattr(made(kind), "_repr_svg_")
