@@ -18,5 +18,6 @@ def test_steps_know_the_users_function_and_not_ours():
     builder = StreamsBuilder()
     pipeline(builder)
     (leg,) = builder.build().legs
-    sites = {leg.source.call_site, leg.before[0].call_site, leg.sink.call_site}
+    (where,) = leg.before[0].rows.written
+    sites = {leg.source.call_site, where.call_site, leg.sink.call_site}
     assert sites == {CallSite(__file__, pipeline.__code__.co_firstlineno + 1, "pipeline")}

@@ -8,60 +8,74 @@ from sparkrelay.topology.describe import format_text
 
 def test_a_description_reads_as_kafka_streams_does(builder, F):
     flights = builder.stream(
-        "flights", key=String("carrier"), value=Json("origin string,\n   delay double"), timestamp="time", name="planes"
+        "flights",
+        key=String("carrier"),
+        value=Json("origin string,\n   delay double, time timestamp"),
+        timestamp="time",
+        name="planes",
     )
-    late = flights.where("delay > 0").withColumn("minutes", F.col("delay"))
+    late = flights.where("delay > 0").withColumn("minutes", F.col("delay") / 60.0)
     late.to("late")
     late.groupBy("carrier", F.window("time", "1 day")).agg(F.sum("minutes").alias("total")).to_stream().where(
-        "total > 5"
+        "total > 5D"
     ).to("by-carrier", key=String("carrier"), value=Json())
-    late.groupBy("origin").count(name="airports")
+    late.groupBy("origin").count(name="airports").to("airports")
     text = """
     Topologies:
        Sub-topology: 0
         Source: planes (topics: [flights])
-          key: String("carrier"), value: Json("origin string, delay double"), timestamp: time
+          key: String("carrier"), value: Json("origin string, delay double, time timestamp"), timestamp: time
           --> planes-where-1
         Processor: planes-where-1 (stores: [])
-          where("delay > 0")
-          --> planes-withColumn-1
+          where delay > CAST(0 AS double)
+          --> planes-with-1
           <-- planes
-        Processor: planes-withColumn-1 (stores: [])
-          withColumn("minutes", delay)
-          --> planes-to-late, planes-where-2, planes-where-4
+        Processor: planes-with-1 (stores: [])
+          with minutes = delay / double '60.0'
+          --> planes-to-late, planes-where-2, planes-where-5
           <-- planes-where-1
         Sink: planes-to-late (topic: late)
-          <-- planes-withColumn-1
+          <-- planes-with-1
         Processor: planes-where-2 (stores: [])
-          where("`carrier` is not null")
-          --> planes-by-carrier-window
-          <-- planes-withColumn-1
-        Processor: planes-by-carrier-window (stores: [planes-by-carrier-window])
-          groupBy("carrier", window(time, '1 day')).agg(sum(minutes) AS total)
+          where time IS NOT NULL
+          --> planes-with-2
+          <-- planes-with-1
+        Processor: planes-with-2 (stores: [])
+          with window = window(time, 1 day, 0:00:00)
           --> planes-where-3
           <-- planes-where-2
         Processor: planes-where-3 (stores: [])
-          where("total > 5")
+          where carrier IS NOT NULL
+          --> planes-by-carrier-window
+          <-- planes-with-2
+        Processor: planes-by-carrier-window (stores: [planes-by-carrier-window])
+          groupBy(carrier, window).agg(sum(minutes) AS total)
+          --> planes-where-4
+          <-- planes-where-3
+        Processor: planes-where-4 (stores: [])
+          where total > double '5.0'
           --> planes-by-carrier-window-to-by-carrier
           <-- planes-by-carrier-window
         Sink: planes-by-carrier-window-to-by-carrier (topic: by-carrier)
           key: String("carrier"), value: Json()
-          <-- planes-where-3
-        Processor: planes-where-4 (stores: [])
-          where("`origin` is not null")
+          <-- planes-where-4
+        Processor: planes-where-5 (stores: [])
+          where origin IS NOT NULL
           --> airports-repartition
-          <-- planes-withColumn-1
+          <-- planes-with-1
         Sink: airports-repartition (topic: airports-repartition)
           key: origin
-          <-- planes-where-4
+          <-- planes-where-5
 
        Sub-topology: 1
         Source: airports-repartition (topics: [airports-repartition])
           --> airports
         Processor: airports (stores: [airports])
-          groupBy("origin").count()
-          --> none
+          groupBy(origin).agg(count(1) AS count)
+          --> airports-to-airports
           <-- airports-repartition
+        Sink: airports-to-airports (topic: airports)
+          <-- airports
     """
     assert builder.build().describe().strip() == textwrap.dedent(text).strip()
 
@@ -79,7 +93,7 @@ def test_formats_are_shown_as_they_are_written():
 
 def test_a_graph_has_every_node_once_and_topics_between(builder):
     users = builder.table("users", key=String("user"), value=Json("name string"))
-    clicks = builder.stream(["clicks", "taps"], key=String("user"), value=Json('page string, "x" int'))
+    clicks = builder.stream(["clicks", "taps"], key=String("user"), value=Json("page string, `x\\y` int"))
     clicks.join(users, "user").groupBy("page").count().to("pages")
     users.show(3)
     lines = [line.strip() for line in builder.build().to_dot().splitlines()]
@@ -94,7 +108,7 @@ def test_a_graph_has_every_node_once_and_topics_between(builder):
     assert f"{kept} -> {shown};" in lines
     (writer,) = (line.split()[0] for line in lines if line.endswith(f"-> {topics['pages']};"))
     assert "topic: pages" in labels[writer]
-    assert r"\"x\" int" in next(line for line in lines if "Source: clicks-taps" in line)
+    assert r"`x\\y` int" in next(line for line in lines if "Source: clicks-taps" in line)
 
 
 def test_a_picture_shows_no_empty_list_of_stores(builder):

@@ -22,113 +22,120 @@ def fails(message):
     return pytest.raises(TopologyException, match=re.escape(message))
 
 
+def hours(stream, F):
+    return stream.withWatermark("time", "1 minute").groupBy("carrier", F.window("time", "1 hour"))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda s, F: s.distinct(), "has no distinct(): name the columns that make two rows the same"),
-        (lambda s, F: s.orderBy("a"), "has no orderBy(): an endless stream has no order"),
+        (lambda s, F: s.distinct(), "name the columns that make two rows the same"),
+        (lambda s, F: s.orderBy("carrier"), "has no orderBy(): an endless stream has no order"),
         (lambda s, F: s.limit(3), "has no limit(): a stream has no end"),
         (lambda s, F: s.union(3), "union() takes a stream of the same builder, not 3"),
-        (lambda s, F: s.unionByName(s, allowMissingColumns=True), "unionByName() takes no allowMissingColumns=True"),
+        (
+            lambda s, F: s.unionByName(s.drop("delay")),
+            'Cannot resolve column name "delay" among (origin, time, carrier, kafka)',
+        ),
         (lambda s, F: s.cache(), "has no cache(): each micro-batch is read once"),
         (lambda s, F: s.collect(), "has no collect(): a topology is a description"),
         (
-            lambda s, F: s.groupBy("a").count().dropDuplicates(["a"]),
-            "has no dropDuplicates(): a table has",
+            lambda s, F: s.groupBy("carrier").count().dropDuplicates(["carrier"]),
+            "a table has one row of each group already; for the first of its changes put to_stream() before it",
         ),
-        (lambda s, F: s.na.drop(), 'has no na(): use dropna(subset=["a"]) and fillna({"a": 0})'),
-        (lambda s, F: s.dropna("some"), "how='some' of dropna() must be 'any' or 'all'"),
-        (lambda s, F: s.dropna(thresh=True), "thresh=True of dropna() must be a number of columns"),
-        (
-            lambda s, F: s.dropna(subset=[]),
-            "subset=[] of dropna() must be a column's name, or a list that names at least",
-        ),
-        (lambda s, F: s.dropna(subset="*"), "subset='*' of dropna() must be a column's name"),
-        (lambda s, F: s.fillna({"a": None}), "a dict of column to one, not {'a': None}"),
-        (lambda s, F: s.fillna({}), "a dict of column to one, not {}"),
-        (lambda s, F: s.fillna({3: 0}), "fillna() takes a column's name, not 3"),
-        (lambda s, F: s.dropna(subset=[3]), "dropna() takes a column's name, not 3"),
-        (
-            lambda s, F: s.fillna(None),
-            "fillna() takes a number, a text, a boolean, or a dict of column to one, not None",
-        ),
-        (lambda s, F: s.fillna(0, subset={"a"}), "of fillna() must be a column's name, or a list"),
-        (lambda s, F: s.selct("a"), "has no selct(): did you mean select?"),
+        (lambda s, F: s.dropna("some"), "Value for `how` has to be amongst the following values: ['any', 'all']"),
+        (lambda s, F: s.dropna(thresh="x"), "how (x) must be 'any' or 'all'"),
+        (lambda s, F: s.dropna(subset="*"), "with name `*` cannot be resolved"),
+        (lambda s, F: s.dropna(subset=["zzz"]), "with name `zzz` cannot be resolved"),
+        (lambda s, F: s.fillna(None), "Argument `value` should be bool, dict, float, int or str, got NoneType"),
+        (lambda s, F: s.fillna(0, subset={"carrier"}), "Argument `subset` should be list or tuple, got set"),
+        (lambda s, F: s.selct("carrier"), "has no selct(): did you mean select?"),
         (lambda s, F: s.withcolumn("a", 1), "has no withcolumn(): did you mean withColumn?"),
         (
             lambda s, F: s.zzz,
-            'has no zzz(): a column is written F.col("zzz"); steps are drop, dropDuplicates, ',
+            'has no zzz(): a column is written F.col("zzz"); steps are alias, drop, dropDuplicates, ',
         ),
-        (lambda s, F: s.to_stream(), "has no to_stream()"),
-        (lambda s, F: s["carrier"], "columns of a KStream are written F.col(\"name\"), not ['carrier']"),
+        (lambda s, F: s["zzz"], "with name `zzz` cannot be resolved"),
+        (lambda s, F: s.to_stream(), "has no to_stream(): it is a stream already"),
         (lambda s, F: list(s), "a KStream is a description and holds no rows"),
         (lambda s, F: s.count(), 'has no count(): group first: groupBy("a").count()'),
+        (lambda s, F: s.agg(F.sum("delay")), 'group first: groupBy("a").agg(...)'),
+        (lambda s, F: s.select(F.sum("delay")), 'group by a column, groupBy("key")'),
+        (lambda s, F: s.where(F.sum("delay") > 1), "contains invalid expressions: sum(delay)"),
         (lambda s, F: s.foreachBatch("f"), "foreachBatch() takes a function (df, batch_id), not 'f'"),
-        (lambda s, F: s.groupBy("a").count().foreachBatch(print), "KTable has no foreachBatch(): it is for streams"),
-        (lambda s, F: s.join(s, "a"), "join() of two streams takes within="),
+        (
+            lambda s, F: s.groupBy("carrier").count().foreachBatch(print),
+            "KTable has no foreachBatch(): it is for streams",
+        ),
+        (lambda s, F: s.join(s, "carrier"), "join() of two streams takes within="),
         (lambda s, F: s.groupBy(), "groupBy() names no columns"),
         (lambda s, F: s.groupBy([]), "groupBy() names no columns"),
-        (lambda s, F: s.groupBy(3), "groupBy() takes names and Columns, not 3"),
-        (lambda s, F: s.groupBy("*"), "groupBy() takes names and Columns, not '*'"),
-        (lambda s, F: s.groupBy(F.isNull("origin")), 'needs a name there: add .alias("name")'),
-        (lambda s, F: s.groupBy("a", name="a b"), "name='a b' becomes part of a topic's name"),
-        (lambda s, F: s.groupBy("a").agg(), "agg() has no aggregates"),
-        (lambda s, F: s.groupBy("a").agg("sum(b)"), "agg() takes Columns"),
-        (lambda s, F: s.groupBy("a").agg({}), "agg() has no aggregates"),
-        (lambda s, F: s.groupBy("a").agg({"b": "sum"}, F.count("*")), "agg() takes Columns"),
-        (lambda s, F: s.groupBy("a").agg({3: "sum"}), "agg() takes a dictionary of names of columns, not 3"),
+        (lambda s, F: s.groupBy("*").count(), "Invalid usage of '*' in Aggregate"),
+        (lambda s, F: s.groupBy("carrier", name="a b"), "name='a b' becomes part of a topic's name"),
+        (lambda s, F: s.groupBy("carrier").agg(), "agg() has no aggregates"),
+        (lambda s, F: s.groupBy("carrier").agg("sum(delay)"), "all exprs should be Column"),
+        (lambda s, F: s.groupBy("carrier").agg({"delay": "sum"}, F.count("*")), "all exprs should be Column"),
+        (lambda s, F: s.groupBy("carrier").agg({"*": "sum"}), "The `sum` requires 1 parameters"),
+        (lambda s, F: s.withWatermark("time", 5), "Argument `delayThreshold` should be str, got int"),
+        (lambda s, F: s.withWatermark("time", "soon"), "Unable to parse 'soon'"),
+        (lambda s, F: s.withWatermark("time", "-5 minutes"), "delay threshold (-5 minutes) should not be negative"),
+        (lambda s, F: s.withWatermark("origin", "1 hour"), 'has the invalid type "STRING", but expected "TIMESTAMP"'),
+        (lambda s, F: hours(s, F).agg(F.count("*"), late_to="no topic"), "'no topic' cannot be a topic"),
+        (lambda s, F: hours(s, F).agg(F.count("*"), late_to=3), "a topic's name is a string, not 3"),
         (
-            lambda s, F: s.groupBy("a").agg({"b": "stddev"}),
-            "for column 'b', one of count, sum, avg, min, max, mean, not 'stddev'; others are written as Columns",
-        ),
-        (lambda s, F: s.groupBy("a").agg({"b": ["sum"]}), "for column 'b', one of count, sum"),
-        (lambda s, F: s.groupBy("a").agg({"*": "sum"}), """agg() takes {"*": "count"}, not 'sum' of all columns"""),
-        (lambda s, F: s.withWatermark("t", 5), 'a delay such as "10 minutes", not delayThreshold=5'),
-        (
-            lambda s, F: s.groupBy("a").agg(F.count("*"), late_to="no topic"),
-            "'no topic' cannot be a topic",
-        ),
-        (lambda s, F: s.groupBy("a").agg(F.count("*"), late_to=3), "a topic's name is a string, not 3"),
-        (
-            lambda s, F: s.groupBy("a").agg(F.count("*"), retention=7),
+            lambda s, F: s.groupBy("carrier").agg(F.count("*"), retention=7),
             'agg() takes a retention such as "7 days", not retention=7',
         ),
-        (lambda s, F: s.groupBy("a").agg(F.count("*"), retention=" "), "not retention=' '"),
-        (lambda s, F: s.groupBy("a").count().outputMode("complete"), 'takes "update" or "append", not \'complete\''),
-        (lambda s, F: s.groupBy("a").count().withWatermark("t", "1 s"), "use it on the stream, before groupBy()"),
-        (lambda s, F: s.groupBy("a").sum(), 'sum() names no columns, such as sum("amount")'),
-        (lambda s, F: s.groupBy("a").max(3), "max() takes names of columns, not 3; agg() takes Columns"),
-        (lambda s, F: s.groupBy("a").median("b"), 'GroupedStream has no median(): use agg(F.median("a"))'),
+        (lambda s, F: s.groupBy("carrier").agg(F.count("*"), retention=" "), "not retention=' '"),
         (
-            lambda s, F: s.groupBy("a").aggregate(),
+            lambda s, F: s.groupBy("carrier").count().outputMode("complete"),
+            'takes "update" or "append", not \'complete\'',
+        ),
+        (
+            lambda s, F: s.groupBy("carrier").agg(F.max("time").alias("t")).withWatermark("t", "1 second"),
+            "use it on the stream, before groupBy()",
+        ),
+        (lambda s, F: s.groupBy("carrier").sum("origin"), '"origin" is not a numeric column'),
+        (lambda s, F: s.groupBy("carrier").max("zzz"), "with name `zzz` cannot be resolved"),
+        (lambda s, F: s.groupBy("carrier").median("delay"), 'GroupedStream has no median(): use agg(F.median("a"))'),
+        (
+            lambda s, F: s.groupBy("carrier").aggregate(),
             'GroupedStream has no aggregate(): use agg(F.sum("x"), F.max("y"), ...); if no aggregate',
         ),
-        (lambda s, F: s.groupBy("a").count().repartition("b"), "KTable has no repartition()"),
-        (lambda s, F: s.groupBy("a").count().where(3), "where() takes SQL text or a Column, not 3"),
-        (lambda s, F: s.groupBy("a").count().join(s), "a stream looks into a table, stream.join(table, ...)"),
+        (
+            lambda s, F: s.groupBy("carrier").count().repartition("count"),
+            "it is for streams; groupBy(...) and join(...) move a table's rows themselves",
+        ),
+        (lambda s, F: s.groupBy("carrier").count().where(3), "Argument `condition` should be Column or str, got int"),
+        (lambda s, F: s.groupBy("carrier").count().join(s), "a stream looks into a table, stream.join(table, ...)"),
         (lambda s, F: s.repartition(), "repartition() names no columns"),
         (lambda s, F: s.repartition(8), "repartition() takes names and Columns, not 8; use partitions="),
-        (lambda s, F: s.repartition("a", partitions=0), "partitions=0 of repartition() must be a number from 1 on"),
-        (lambda s, F: s.repartition("a", partitions=True), "partitions=True of repartition()"),
-        (lambda s, F: s.repartition("a", partitions="8"), "partitions='8' of repartition()"),
-        (lambda s, F: s.repartition(F.upper("a")), "repartition() takes names of columns; give upper(a) one first"),
-        (lambda s, F: s.repartition("kafka.key"), 'give "kafka.key" one first'),
-        (lambda s, F: s.repartition(F.col("a").alias("b")), "give a AS b one first"),
-        (lambda s, F: s.select(), "select() names no columns"),
-        (lambda s, F: s.select(1), "select() takes names and Columns, not 1"),
-        (lambda s, F: s.selectExpr(), "selectExpr() has no expression"),
-        (lambda s, F: s.selectExpr(F.col("a")), "selectExpr() takes SQL text"),
-        (lambda s, F: s.where(lambda row: True), "for a Python function make a udf"),
-        (lambda s, F: s.where(True), "where() takes SQL text or a Column, not True"),
-        (lambda s, F: s.filter("  "), "filter() takes SQL text or a Column, not '  '"),
-        (lambda s, F: s.withColumn("a", "b"), "withColumn() takes a Column such as F.col(\"b\"), not 'b'"),
-        (lambda s, F: s.withColumn("a", 1), "withColumn() takes a Column such as F.lit(...), not 1"),
-        (lambda s, F: s.withColumn("", F.lit(1)), "withColumn() takes a column's name, not ''"),
-        (lambda s, F: s.withColumns({}), "withColumns() takes a dict of name to column, not {}"),
-        (lambda s, F: s.withColumns({"a": 1}), "withColumns() takes a Column"),
-        (lambda s, F: s.withColumnRenamed("a", None), "withColumnRenamed() takes a column's name, not None"),
-        (lambda s, F: s.drop(), "drop() names no columns"),
-        (lambda s, F: s.transform("f"), "transform() takes a function from DataFrame to DataFrame, not 'f'"),
+        (
+            lambda s, F: s.repartition("carrier", partitions=0),
+            "partitions=0 of repartition() must be a number from 1 on",
+        ),
+        (lambda s, F: s.repartition("carrier", partitions=True), "partitions=True of repartition()"),
+        (lambda s, F: s.repartition("carrier", partitions="8"), "partitions='8' of repartition()"),
+        (
+            lambda s, F: s.repartition(F.upper("carrier")),
+            "repartition() takes names of columns; give Column<'upper(carrier)'> one first",
+        ),
+        (lambda s, F: s.repartition("kafka.key"), "give kafka.key one first"),
+        (lambda s, F: s.repartition(F.col("carrier").alias("b")), "give Column<'carrier AS b'> one first"),
+        (lambda s, F: s.select(1), "Argument `col` should be Column or str, got int"),
+        (lambda s, F: s.select("zzz"), "with name `zzz` cannot be resolved. Did you mean one of the following? ["),
+        (lambda s, F: s.selectExpr(F.col("carrier")), "Column is not iterable"),
+        (lambda s, F: s.where(lambda row: True), "Argument `condition` should be Column or str, got function"),
+        (lambda s, F: s.where(True), "Argument `condition` should be Column or str, got bool"),
+        (lambda s, F: s.where("zzz > 1"), "with name `zzz` cannot be resolved"),
+        (lambda s, F: s.where("origin >"), "Syntax error at or near end of input"),
+        (lambda s, F: s.filter("  "), "Syntax error, unexpected empty statement"),
+        (lambda s, F: s.withColumn("a", "origin"), "Argument `col` should be Column, got str"),
+        (lambda s, F: s.withColumn("a", 1), "Argument `col` should be Column, got int"),
+        (lambda s, F: s.withColumns({"a": 1}), "Argument `col` should be Column or str, got int"),
+        (lambda s, F: s.transform("f"), "'str' object is not callable"),
+        (lambda s, F: s.transform(lambda _: 3), "should have been DataFrame"),
+        (lambda s, F: s.intersect(s), "intersect(): it compares whole tables; a stream has no end"),
         (lambda s, F: s.to(""), "the topic's name is empty"),
         (lambda s, F: s.to(None), "a topic's name is a string, not None"),
         (lambda s, F: s.to("a b"), "'a b' cannot be a topic"),
@@ -198,7 +205,7 @@ def test_a_step_whose_result_is_unused(builder, flights):
     flights.to("out")
     line = here()
     flights.where("delay > 0")
-    with fails(f'{line}: nothing uses the result of where("delay > 0"): every step returns a new object'):
+    with fails(f"{line}: nothing uses the result of where(...): every step returns a new object"):
         builder.build()
 
 
@@ -212,7 +219,7 @@ def test_a_repartition_whose_result_is_unused(builder, flights):
 def test_a_grouping_without_aggregates(builder, flights):
     line = here()
     flights.groupBy("carrier")
-    with fails(f'{line}: groupBy("carrier") is not followed by agg(...) or count()'):
+    with fails(f"{line}: groupBy() is not followed by agg(...) or count()"):
         builder.build()
 
 
@@ -230,27 +237,28 @@ def test_final_rows_whose_result_is_unused(builder, flights, F):
         builder.build()
 
 
-def test_a_join_by_a_condition_whose_result_is_unused(builder):
+def test_a_join_by_a_condition_whose_result_is_unused(builder, F):
     left = builder.stream("clicks", key=String("user"), value=Json("at timestamp")).withWatermark("at", "1 minute")
     right = builder.stream("views", key=String("viewer"), value=Json("seen timestamp"))
     line = here()
-    left.join(right.withWatermark("seen", "1 minute"), "user = viewer and seen between at and at + interval 1 hour")
+    left.join(
+        right.withWatermark("seen", "1 minute"), F.expr("user = viewer and seen between at and at + interval 1 hour")
+    )
     with fails(f"{line}: nothing uses the result of join("):
         builder.build()
 
 
 def test_sessions_of_everything_need_a_time(flights, F):
-    session = F.session_window("at", "1 hour")
-    with fails('groupBy() by sessions alone needs withWatermark("time", "10 minutes") before it') as raised:
+    session = F.session_window("time", "1 hour")
+    with fails(f'{here()}: groupBy() by sessions alone needs withWatermark("time", "10 minutes") before it'):
         flights.groupBy(session).count()
-    assert str(raised.value).endswith("not None")
-    with fails("with a column of the stream, not 'kafka.timestamp'"):
+    with fails("must be a top-level column, but 'kafka.timestamp' is a nested field"):
         flights.withWatermark("kafka.timestamp", "1 hour").groupBy(session).count()
 
 
 def test_a_table_of_final_rows_has_one_way_out(builder, flights, F):
     made = here()
-    table = flights.withWatermark("at", "1 minute").groupBy(F.window("at", "1 hour"), "carrier").count()
+    table = flights.withWatermark("time", "1 minute").groupBy(F.window("time", "1 hour"), "carrier").count()
     first = here()
     table.to("a")
     second = here()
@@ -297,7 +305,7 @@ def test_a_circle_of_several(builder):
 @pytest.mark.parametrize(
     ("write", "kind"),
     [
-        (lambda s, n: s.groupBy("carrier").count(name=n), "store"),
+        (lambda s, n: s.groupBy("carrier").count(name=n).to(f"out-{id(s)}"), "store"),
         (lambda s, n: s.repartition("origin", name=n).to(f"out-{id(n)}"), "repartition topic"),
         (lambda s, n: s.where("true").to("out", name=n), "sink"),
     ],
@@ -319,9 +327,9 @@ def test_a_stream_name_given_twice(builder):
 
 def test_a_name_of_ours_given_to_another(builder, flights):
     automatic = here()
-    flights.groupBy("carrier").count()
+    flights.groupBy("carrier").count().to("some")
     chosen = here()
-    flights.groupBy("carrier").count(name="flights-by-carrier")
+    flights.groupBy("carrier").count(name="flights-by-carrier").to("others")
     with fails(f"{automatic}: the store made here is called 'flights-by-carrier', but {chosen} gives that name"):
         builder.build()
 
@@ -329,53 +337,67 @@ def test_a_name_of_ours_given_to_another(builder, flights):
 def test_objects_can_be_shown_and_probed(builder, flights):
     grouped = flights.groupBy("carrier")
     table = grouped.count()
-    assert repr(flights).startswith("<KStream written at conftest.py:")
+    table.to("out")
+    assert repr(flights).startswith("KStream[origin: string, delay: double, time: timestamp, carrier: string, kafka: ")
     assert repr(grouped).startswith("<GroupedStream written at test_errors.py:")
-    assert repr(table).startswith("<KTable written at test_errors.py:")
+    assert repr(table) == "KTable[carrier: string, count: bigint]"
     assert repr(builder.build()) == "<Topology of 1 subtopologies reading flights>"
+    # What a notebook shows is the text, not rows, which a DataFrame would run for.
+    assert (flights._repr_html_(), table._repr_html_()) == (None, None)
+    assert not hasattr(grouped, "_repr_html_")
     for thing in (flights, grouped, table):
-        assert not hasattr(thing, "_repr_html_")
         copy.copy(thing)
 
 
+def test_random_values_are_drawn_anew_so_no_seed_is_part_of_the_pipeline(F):
+    def built(*seed):
+        builder = StreamsBuilder()
+        stream = builder.stream("flights", key=String("carrier"), value=Json("origin string"))
+        stream.withColumn("drawn", F.rand(*seed)).where(F.rand(*seed) > 0.5).to("out")
+        return builder.build().fingerprint
+
+    assert built() == built() == built(1) == built(2)
+
+
 @pytest.mark.parametrize(
-    "call",
-    [
-        lambda s, c: s.select("carrier", c),
-        lambda s, c: s.where(c),
-        lambda s, c: s.filter(c),
-        lambda s, c: s.withColumn("a", c),
-        lambda s, c: s.withColumns({"a": c}),
-        lambda s, c: s.groupBy("carrier", c),
-        lambda s, c: s.groupBy("carrier").agg(c),
-        lambda s, c: s.groupBy("carrier").count().select(c),
-    ],
+    "write",
+    [lambda s, F: s.select("carrier", F.rand()), lambda s, F: s.groupBy("carrier", F.rand()).count()],
 )
-def test_random_values_that_would_come_again_are_refused(flights, F, call):
-    seed = F.lit(0)
-    seed._jc.node().text = "8938404065519006619L"
-    line = f"test_errors.py:{call.__code__.co_firstlineno}: "
-    with fails("rand(seed) would give the same values in every micro-batch") as raised:
-        call(flights, F.function("rand")(seed))
-    assert str(raised.value).startswith(line)
-    assert 'F.expr("rand(...)") without a seed' in str(raised.value)
+def test_a_seed_is_part_of_no_name(F, write):
+    def built():
+        builder = StreamsBuilder()
+        stream = builder.stream("flights", key=String("carrier"), value=Json("origin string"))
+        write(stream, F).to("out")
+        (leg,) = builder.build().legs
+        parts = (*leg.before, *leg.of_table, *leg.after)
+        return leg.id, [part.names for part in parts], [part.steps for part in parts]
+
+    assert built() == built()
 
 
-def test_late_rows_need_a_watermark(builder, flights, F):
-    line = here()
-    flights.groupBy(F.window("at", "1 hour")).agg(F.count("*"), late_to="late")
-    with fails(f"{line}: agg(..., late_to=...) needs to know which rows are late: put withWatermark"):
-        builder.build()
+def test_random_values_are_not_aggregated(flights, F):
+    with fails(f'{here()}: [AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION] Non-deterministic expression "sum('):
+        flights.groupBy("carrier").agg(F.sum(F.rand()))
 
 
-@pytest.mark.parametrize("sink", [True, False])
-def test_a_retention_needs_a_watermark(builder, flights, F, sink):
-    line = here()
-    table = flights.groupBy(F.window("at", "1 hour")).agg(F.count("*"), retention="1 day")
-    if sink:
-        table.to("out")
-    with fails(f"{line}: agg(..., retention='1 day') needs to know when a window is over: put withWatermark"):
-        builder.build()
+def test_late_rows_need_a_watermark(flights, F):
+    with fails(f"{here()}: agg(..., late_to=...) needs to know which rows are late: put withWatermark"):
+        flights.groupBy(F.window("time", "1 hour")).agg(F.count("*"), late_to="late")
+
+
+def test_late_rows_need_windows(flights, F):
+    with fails(f"{here()}: late_to= is for the rows whose window is over, and this grouping has none: group by "):
+        flights.withWatermark("time", "1 minute").groupBy("carrier").agg(F.count("*"), late_to="late")
+
+
+def test_a_retention_needs_a_watermark(flights, F):
+    with fails(f"{here()}: agg(..., retention='1 day') needs to know when a window is over: put withWatermark"):
+        flights.groupBy(F.window("time", "1 hour")).agg(F.count("*"), retention="1 day")
+
+
+def test_a_retention_needs_windows(flights, F):
+    with fails(f"{here()}: retention='1 day' keeps windows that are over, and this grouping has none: group by "):
+        flights.withWatermark("time", "1 minute").groupBy("carrier").agg(F.count("*"), retention="1 day")
 
 
 @pytest.mark.parametrize(
@@ -390,3 +412,19 @@ def test_a_retention_needs_a_watermark(builder, flights, F, sink):
 def test_literals_that_would_stay_at_one_time(flights, F, step):
     with pytest.raises(TopologyException, match=r"test_errors.py:\d+: .* is the time at which .* current_date\(\)"):
         step(flights, F)
+
+
+def test_an_error_of_the_jvm_s_comes_without_its_stack(flights):
+    with pytest.raises(TopologyException) as refused:
+        flights.dropna(thresh=True)
+    assert "Trace" not in str(refused.value)
+
+
+def test_a_stream_without_columns_is_refused_where_it_is_written(flights):
+    with fails(f"{here()}: "):
+        flights.select().to("out")
+
+
+def test_an_aggregation_of_nothing_is_refused_in_both_ways_to_write_it(flights):
+    with fails(f"{here()}: agg() has no aggregates"):
+        flights.groupBy("carrier").agg({})

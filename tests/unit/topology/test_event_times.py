@@ -17,34 +17,35 @@ def shipped(builder):
 
 def test_the_column_of_the_watermark_is_shipped():
     builder, rows = stream()
-    rows.groupBy("place").count(name="counts")
+    rows.groupBy("place").count(name="counts").to("counts")
     assert shipped(builder) == ["at"]
 
 
 def test_through_every_topic_between():
     builder, rows = stream()
-    rows.repartition("way").groupBy("place").count(name="counts")
+    rows.repartition("way").groupBy("place").count(name="counts").to("counts")
     assert shipped(builder) == ["at", "at"]
 
 
 def test_without_a_watermark_behind_it_nothing_is():
     builder = StreamsBuilder()
-    builder.stream("in", key=String("user"), value=Json("place string")).groupBy("place").count(name="counts")
+    rows = builder.stream("in", key=String("user"), value=Json("place string"))
+    rows.groupBy("place").count(name="counts").to("counts")
     assert shipped(builder) == []
 
 
 def test_a_column_that_is_made_behind_the_topic_is_not():
     builder, rows = stream()
     later = rows.repartition("way").selectExpr("place", "at + interval 1 hour as at")
-    later.withWatermark("at", "1 minute").groupBy("place").count(name="counts")
+    later.withWatermark("at", "1 minute").groupBy("place").count(name="counts").to("counts")
     assert len(shipped(builder)) == 1, "only the grouping's own topic"
 
 
 def test_two_that_go_by_different_columns_are_not():
     builder, rows = stream()
     spread = rows.repartition("place")
-    spread.groupBy("place").count(name="counts")
-    spread.withWatermark("sent", "1 minute").groupBy("place").count(name="others")
+    spread.groupBy("place").count(name="counts").to("counts")
+    spread.withWatermark("sent", "1 minute").groupBy("place").count(name="others").to("others")
     assert shipped(builder) == []
 
 
@@ -73,5 +74,5 @@ def test_a_watermark_behind_such_a_look_comes_first():
     builder = StreamsBuilder()
     rows = builder.stream("in", key=String("user"), value=Json("place string, sent timestamp"))
     looked = rows.join(rates(builder), "place").withWatermark("sent", "1 minute")
-    looked.groupBy("place").count(name="counts")
+    looked.groupBy("place").count(name="counts").to("counts")
     assert shipped(builder) == ["sent"]

@@ -8,11 +8,6 @@ from sparkrelay.topology import StreamsBuilder
 
 
 @pytest.fixture
-def builder():
-    return StreamsBuilder()
-
-
-@pytest.fixture
 def countries(builder):
     return builder.global_table("countries", key=String("country"), value=Json("continent string"))
 
@@ -76,7 +71,11 @@ def test_the_instances_of_an_application_must_agree_on_it():
     [
         (lambda table, _: table.to("out"), r"GlobalKTable has no to\(\).*stream.join"),
         (lambda table, _: table.where("true"), r"GlobalKTable has no where\(\)"),
-        (lambda table, orders: orders.join(table, "user"), "goes by its key, 'country', not by 'user'"),
+        (lambda table, orders: orders.join(table, "user"), "USING column `user` cannot be resolved on the right side"),
+        (
+            lambda table, orders: orders.withColumnRenamed("user", "continent").join(table, "continent"),
+            "goes by its key, 'country', not by 'continent'; give the stream's column the same name",
+        ),
         (lambda table, orders: orders.join(table, "country", "full"), 'takes how="inner" or how="left"'),
         (
             lambda table, orders: orders.join(table, "country", name="x"),

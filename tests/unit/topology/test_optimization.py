@@ -33,8 +33,8 @@ def test_other_stores_of_its_task_keep_theirs(builder):
     people = users(builder)
     orders = builder.stream("orders", key=String("user"), value=Json("n int"))
     orders.join(people, "user").to("named")
-    orders.groupBy("user").count(name="counts")
-    people.groupBy("name").count(name="names")
+    orders.groupBy("user").count(name="counts").to("counts")
+    people.groupBy("name").count(name="names").to("names")
     reused = of(builder)
     assert reused.internal_topics == {"counts-changelog", "names-changelog", *plain_repartitions(reused)}
     assert reused.subtopologies[0].logged_stores == ("counts",)
@@ -47,7 +47,7 @@ def plain_repartitions(topology):
 
 def test_a_table_whose_topic_another_store_is_made_of_keeps_its_changelog(builder):
     users(builder).to("copies")
-    builder.stream("users", key=String("user"), value=USER).groupBy("user").count(name="changes")
+    builder.stream("users", key=String("user"), value=USER).groupBy("user").count(name="changes").to("changes")
     reused = of(builder)
     assert reused.internal_topics == {"people-changelog", "changes-changelog"}
     assert "changelog: its own, because store changes is made of topic users, too" in reused.describe()

@@ -1,7 +1,5 @@
 """Calls whose arguments do not fit name the public call, the value and the signature, not a class of ours."""
 
-# ruff: noqa: N803 - everybody writes F
-
 import contextlib
 import inspect
 from types import SimpleNamespace
@@ -11,7 +9,6 @@ import pytest
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json, String
 from sparkrelay.topology import GlobalKTable, GroupedStream, KStream, KTable, StreamsBuilder, Topology
-from sparkrelay.topology.calls.rankings import RankedStream
 
 #: What callers give by mistake.
 WRONG = [None, 3, True, 1.5, "", " ", "a b", "none", [], ["a", 3], {}, {"a": 3}, (), b"x", object(), object, len, [[]]]
@@ -22,12 +19,7 @@ RIGHT = {
     "topics": "t",
     "key": String("k"),
     "value": Json("a int"),
-    "colName": "n",
-    "colsMap": {"n": None},
-    "existing": "a",
-    "new": "b",
     "func": len,
-    "condition": "a > 1",
     "eventTime": "t",
     "delayThreshold": "1 minute",
     "f": len,
@@ -35,12 +27,15 @@ RIGHT = {
     "outputStructType": "a int",
     "outputMode": "append",
     "timeMode": "None",
+    "query": "SELECT k FROM i",
+    "name": "v",
 }
 
 
-def made():
-    """Return one object of each class."""
-    builder = StreamsBuilder()
+@pytest.fixture(scope="module")
+def made(spark):
+    """One object of each class."""
+    builder = StreamsBuilder(spark)
     stream = builder.stream("i", key=String("k"), value=Json("a int, t timestamp")).withWatermark("t", "1 minute")
     table = builder.table("t", key=String("k"), value=Json("x int"))
     return SimpleNamespace(
@@ -48,16 +43,21 @@ def made():
     )
 
 
+CLASSES = {"builder": StreamsBuilder, "stream": KStream, "table": KTable, "counted": KTable, "grouped": GroupedStream}
+
+
 def public_methods():
-    for name in ("builder", "stream", "table", "counted", "grouped"):
-        for method, function in inspect.getmembers(type(getattr(made(), name)), inspect.isfunction):
-            if not method.startswith("_"):
+    """Yield the methods that are ours: what is PySpark's as it is checks its arguments as it does there."""
+    for name, cls in CLASSES.items():
+        for method, function in inspect.getmembers(cls, inspect.isfunction):
+            if not method.startswith("_") and function.__module__.startswith("sparkrelay."):
                 yield name, method, [*inspect.signature(function).parameters.values()][1:]
 
 
-@pytest.mark.parametrize("cls", [StreamsBuilder, KStream, KTable, GroupedStream, RankedStream, Topology])
+@pytest.mark.parametrize("cls", [StreamsBuilder, KStream, KTable, GroupedStream, Topology])
 def test_all_public_methods_check_their_arguments(cls):
-    functions = inspect.getmembers(cls, lambda member: inspect.isfunction(member) and member.__name__[0] != "_")
+    members = inspect.getmembers(cls, inspect.isfunction)
+    functions = [(name, one) for name, one in members if name[0] != "_" and one.__module__.startswith("sparkrelay.")]
     assert functions
     assert [name for name, function in functions if not hasattr(function, "__wrapped__")] == []
 
@@ -67,19 +67,17 @@ def test_a_global_table_has_no_public_methods():
 
 
 @pytest.mark.parametrize(("owner", "method", "parameters"), [*public_methods()])
-def test_wrong_values_raise_topology_exception_or_nothing(owner, method, parameters, F):
+def test_wrong_values_raise_topology_exception_or_nothing(made, owner, method, parameters):
+    call = getattr(getattr(made, owner), method)
+    beside = {**RIGHT, "other": made.stream if method.startswith("union") else made.table}
     for parameter in parameters:
         for value in WRONG:
-            objects = made()
-            call = getattr(getattr(objects, owner), method)
-            beside = {**RIGHT, "other": objects.stream if method.startswith("union") else objects.table}
             needed = {
                 one.name: beside.get(one.name)
                 for one in parameters
                 if one.name == "on" or (one.default is one.empty and one.kind is not one.VAR_POSITIONAL)
                 if one.kind is not one.VAR_KEYWORD
             }
-            needed |= {"col": F.col("a")} if "col" in needed else {}
             by_place = parameter.kind is parameter.VAR_POSITIONAL
             args, kwargs = ((value,), {}) if by_place else ((), {parameter.name: value})
             if parameter.kind is parameter.VAR_KEYWORD or (args and needed):
@@ -94,18 +92,28 @@ def test_wrong_values_raise_topology_exception_or_nothing(owner, method, paramet
         (lambda s: s.to(), "KStream.to() needs its argument 'topic'; the call is to(topic, key=, value=, headers="),
         (lambda s: s.to("t", keys=3), "KStream.to() has no argument keys=3: did you mean key=?; the call is to(topic"),
         (lambda s: s.to("t", String("k")), "has one argument too many, String(column='k'), which needs its name; the"),
-        (lambda s: s.where(), "KStream.where() needs its argument 'condition'; the call is where(condition)"),
-        (lambda s: s.where("a", condition="b"), "has its argument 'condition' twice: by place and as condition='b'"),
-        (lambda s: s.groupBy("k").agg(store="x"), "GroupedStream.agg() has no argument store='x'; the call is agg(*ex"),
+        (lambda s: s.where(), "DataFrame.where() missing 1 required positional argument: 'condition'"),
+        (lambda s: s.where("a", condition="b"), "DataFrame.where() got multiple values for argument 'condition'"),
+        (lambda s: s.dropna(x=1), "KStream.dropna() has no argument x=1; the call is dropna(how="),
+        (lambda s: s.fillna(), "KStream.fillna() needs its argument 'value'"),
+        (lambda s: s.explain(x=1), "KStream.explain() has no argument x=1"),
+        (lambda s: s.createOrReplaceTempView(), "KStream.createOrReplaceTempView() needs its argument 'name'"),
         (
-            lambda s: s.groupBy("k").count("x"),
+            lambda s: s.groupBy("carrier").agg(store="x"),
+            "GroupedStream.agg() has no argument store='x'; the call is ",
+        ),
+        (
+            lambda s: s.groupBy("carrier").count("x"),
             "GroupedStream.count() has one argument too many, 'x', which needs its n",
         ),
-        (lambda s: s.groupBy("k").count().to_stream(1), "KTable.to_stream() has one argument too many, 1; the call is"),
-        (lambda s: s.groupBy("k").count().where(), "KTable.where() needs its argument 'condition'"),
-        (lambda s: s.select(x=1), "KStream.select() has no argument x=1; the call is select(*cols)"),
-        (lambda s: s.transform(len, func=len), "KStream.transform() has its argument 'func' twice: by place and as f"),
-        (lambda s: StreamsBuilder("x"), "StreamsBuilder() has one argument too many, 'x'; the call is Str"),
+        (
+            lambda s: s.groupBy("carrier").count().to_stream(1),
+            "KTable.to_stream() has one argument too many, 1; the call is",
+        ),
+        (lambda s: s.groupBy("carrier").count().where(), "DataFrame.where() missing 1 required positional argument"),
+        (lambda s: s.select(x=1), "DataFrame.select() got an unexpected keyword argument 'x'"),
+        (lambda s: s.transform(len, func=len), "DataFrame.transform() got multiple values for argument 'func'"),
+        (lambda s: StreamsBuilder(None, "x"), "StreamsBuilder() has one argument too many, 'x'; the call is Str"),
         (
             lambda s: StreamsBuilder().table("t"),
             "StreamsBuilder.table() needs its argument 'key'; the call is table(to",
@@ -124,18 +132,10 @@ def test_arguments_that_do_not_fit(flights, call, message):
     assert message in str(refused.value)
 
 
-def test_ranked_rows_are_named_by_the_call_that_made_them():
-    ranked = RankedStream.__new__(RankedStream)
-    with pytest.raises(TopologyException, match=r"withColumn\(\.\.\.\)\.where\(\) needs its argument 'condition'"):
-        ranked.where()
-
-
 def test_errors_inside_of_a_call_are_not_taken_for_wrong_arguments(flights):
-    class Strange(str):
-        __slots__ = ()
+    def inside(stream):
+        raise TypeError("inside")
 
-        def strip(self, *args):
-            raise TypeError("inside")
-
-    with pytest.raises(TypeError, match="inside"):
-        flights.where(Strange("a"))
+    with pytest.raises((TypeError, TopologyException), match="inside") as raised:
+        flights.transform(inside)
+    assert "needs its argument" not in str(raised.value)

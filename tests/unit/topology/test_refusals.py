@@ -1,5 +1,7 @@
 """Every method of Kafka Streams' language, and of DataFrames, is there or is refused with what to write instead."""
 
+# ruff: noqa: N803 - everybody writes F
+
 import inspect
 
 import pytest
@@ -33,8 +35,8 @@ def made(kind):
         *(("GroupedStream", name) for name in KGROUPED_STREAM.split()),
         *(("StreamsBuilder", name) for name in STREAMS_BUILDER.split()),
         *((kind, "cogroup") for kind in ("KStream", "KTable")),
-        *(("KStream", name) for name in ("suppress", "windowedBy", "to_stream", "outputMode", "branch", "crossJoin")),
-        *(("KTable", name) for name in ("peek", "foreach", "repartition", "to_table", "withWatermark", "flatMap")),
+        *(("KStream", name) for name in ("suppress", "windowedBy", "to_stream", "outputMode", "branch")),
+        *(("KTable", name) for name in ("peek", "to_table", "flatMap")),
         *(("GroupedStream", name) for name in ("applyInPandas", "pivot", "to", "where", "stddev")),
         *(("StreamsBuilder", name) for name in ("readStream", "dataframe", "describe")),
     ],
@@ -65,7 +67,7 @@ def test_other_libraries_methods_are_refused_with_what_to_write_instead(kind, na
         ("StreamsBuilder", "globalTable", "use global_table(topic, key=, value=)"),
         ("StreamsBuilder", "addStateStore", "transformWithState(...) has the state of each key"),
         ("StreamsBuilder", "streams", "did you mean stream?"),
-        ("StreamsBuilder", "zzz", "steps are build, global_table, stream, table"),
+        ("StreamsBuilder", "zzz", "steps are build, global_table, sql, stream, table"),
     ],
 )
 def test_what_to_write_instead(kind, name, instead):
@@ -74,6 +76,30 @@ def test_what_to_write_instead(kind, name, instead):
     assert instead in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("call", "instead"),
+    [
+        (lambda table: table.foreach(print), "it is for streams: to_stream() makes one of a table's changes"),
+        (lambda table: table.repartition("k"), "it is for streams; groupBy(...) and join(...) move a table's rows"),
+        (lambda table: table.withWatermark("t", "1 minute"), "use it on the stream, before groupBy()"),
+        (lambda table: table.union(table), "put the streams together before groupBy()"),
+        (lambda table: table.dropDuplicates(["k"]), "put to_stream() before it"),
+        (
+            lambda table: table.groupBy("k").transformWithState(None, "a int", "Append", "None"),
+            "put to_stream() before",
+        ),
+    ],
+)
+def test_what_is_for_streams_is_refused_of_a_table(builder, F, call, instead):
+    stream = builder.stream("i", key=String("k"), value=Json("t timestamp"))
+    table = stream.groupBy("k").agg(F.max("t").alias("t"))
+    with pytest.raises(TopologyException) as refused:
+        call(table)
+    message = str(refused.value)
+    assert message.startswith(f"test_refusals.py:{call.__code__.co_firstlineno}: ")
+    assert instead in message
+
+
 def test_names_with_an_underscore_are_python_s_own_probes():
     for kind in ("KStream", "KTable", "GroupedStream", "StreamsBuilder"):
-        assert not hasattr(made(kind), "_repr_html_")
+        assert not hasattr(made(kind), "_repr_svg_")

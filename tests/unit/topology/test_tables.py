@@ -1,15 +1,15 @@
 """Tables of newest rows and lookups, as they are written down."""
 
+# ruff: noqa: N803 - everybody writes F
+
 import pytest
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json, String
 from sparkrelay.topology import Lookup, StreamsBuilder
+from sparkrelay.topology.nodes import EventTime
 
-
-@pytest.fixture
-def builder():
-    return StreamsBuilder()
+CLICK = "page string, n int, at timestamp"
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def users(builder):
 
 @pytest.fixture
 def clicks(builder):
-    return builder.stream("clicks", key=String("user"), value=Json("page string, n int"))
+    return builder.stream("clicks", key=String("user"), value=Json(CLICK))
 
 
 def test_a_stream_where_the_table_is_needs_no_topic(builder, users, clicks):
@@ -27,9 +27,10 @@ def test_a_stream_where_the_table_is_needs_no_topic(builder, users, clicks):
     (part,) = builder.build().subtopologies
     table, leg = part.legs
     assert (table.id, table.aggregation.newest, table.sink) == ("store:users-table", True, None)
-    assert [type(step).__name__ for step in leg.before] == ["Step", "Lookup", "Step"]
+    assert [type(step).__name__ for step in leg.before] == ["Segment", "Lookup", "Segment"]
     (lookup,) = leg.lookups
     assert (lookup.store, lookup.columns, lookup.how) == ("users-table", ("user",), "left")
+    assert lookup.given.names == ["name"]
     assert part.source_topics == {"users", "clicks"}
 
 
@@ -70,22 +71,37 @@ def test_two_pipelines_that_look_into_other_tables_are_not_the_same(builder, use
     clicks.join(users, "user").to("out")
     other = StreamsBuilder()
     table = other.table("users", key=String("user"), value=Json("name string"), name="people")
-    other.stream("clicks", key=String("user"), value=Json("page string, n int")).join(table, "user").to("out")
+    other.stream("clicks", key=String("user"), value=Json(CLICK)).join(table, "user").to("out")
     assert builder.build().fingerprint != other.build().fingerprint
 
 
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda b, u, c: c.join(u), "join\\(\\) takes on= as the name of a column"),
-        (lambda b, u, c: c.join(u, "page"), "goes by its key, 'user', not by 'page'; give the stream's column"),
-        (lambda b, u, c: c.join(u, ["user", "page"]), "goes by its key, 'user', not by 'user', 'page'"),
-        (lambda b, u, c: c.join(u, "user", "outer"), 'takes how="inner" or how="left", not \'outer\''),
-        (lambda b, u, c: c.join(u, "user", 3), 'takes how="inner" or how="left", not 3'),
-        (lambda b, u, c: c.join(u.drop("user"), "user"), 'behind drop\\("user"\\) no column holds the key'),
+        (
+            lambda b, u, c: c.join(u),
+            "goes by its key, 'user', not by no column; give the stream's column the same name",
+        ),
+        (lambda b, u, c: c.join(u, "page"), "USING column `page` cannot be resolved on the right side"),
+        (
+            lambda b, u, c: c.withColumnRenamed("page", "name").join(u, "name"),
+            "goes by its key, 'user', not by 'name'; give the stream's column",
+        ),
+        (lambda b, u, c: c.join(u, "user", "outer"), 'takes how="inner" or how="left", not FullOuter'),
+        (lambda b, u, c: c.join(u, "user", "right"), 'takes how="inner" or how="left", not RightOuter'),
+        (lambda b, u, c: c.join(u, "user", 3), "how should be a string"),
+        (lambda b, u, c: c.join(u.drop("user"), "user"), "USING column `user` cannot be resolved on the right side"),
+        (
+            lambda b, u, c: c.withColumnRenamed("page", "name").join(u.drop("user"), "name"),
+            "goes by its key, 'user', and a column of it is no longer there: keep it",
+        ),
         (
             lambda b, u, c: c.join(c.groupBy("user").count().drop("count"), "user"),
-            'in front of drop\\("count"\\) at .*tables of agg\\(\\) and of joins do not',
+            r'has one version for a whole micro-batch, .*; write it with to\("topic"\)',
+        ),
+        (
+            lambda b, u, c: c.join(c.groupBy("user").count().where("count > 1"), "user"),
+            r"in front of where\(\) at .*tables of agg\(\) and of joins do not",
         ),
         (
             lambda b, u, c: c.join(u.join(u.drop("name"), "user"), "user"),
@@ -119,7 +135,7 @@ def test_a_table_of_the_very_rows_that_look_into_it_is_refused(builder, clicks):
 
 def test_a_lookup_that_leads_nowhere_is_refused(builder, users, clicks):
     clicks.join(users, "user")
-    with pytest.raises(TopologyException, match=r"nothing uses the result of join\(user, inner\)"):
+    with pytest.raises(TopologyException, match=r"nothing uses the result of join\(\.\.\.\)"):
         builder.build()
 
 
@@ -131,31 +147,46 @@ def test_of_several_copies_of_the_key_the_one_that_was_read_is_meant(builder, us
     builder.stream("in2", key=String("who"), value=Json("x int")).join(renamed, "who").to("out2")
 
 
+@pytest.mark.parametrize(("how", "way"), [("left_semi", "inner"), ("left_anti", "left")])
+def test_rows_may_stay_or_go_by_what_a_table_has(builder, users, clicks, how, way):
+    clicks.join(users, "user", how).to("out")
+    (leg,) = (leg for leg in builder.build().legs if leg.sink is not None)
+    (lookup,) = leg.lookups
+    assert lookup.how == way
+    assert leg.before[-1].names == ("user", "page", "n", "at", "kafka")
+
+
+def test_other_terms_than_the_key_decide_what_is_found(builder, users, clicks, F):
+    condition = (clicks.user == users.user) & (clicks.page != users.name)
+    clicks.join(users, condition).select("page").to("out")
+    (leg,) = (leg for leg in builder.build().legs if leg.sink is not None)
+    (lookup,) = leg.lookups
+    assert (lookup.columns, lookup.how) == (("user",), "inner")
+    assert "where NOT (page = name)" in leg.before[-1].steps
+
+
 @pytest.fixture
-def countries():
-    """What looks like a DataFrame of PySpark's."""
-    kind = type(
-        "DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe", "__repr__": lambda _: "DataFrame[c: int]"}
-    )
-    return kind()
+def countries(spark):
+    return spark.sql("SELECT 'x' AS page, 1L AS count, 'y' AS country")
 
 
 def test_a_dataframe_is_collected_where_the_join_says_so(builder, clicks, countries):
-    clicks.join(countries, "c").join(countries, "c", "leftouter", refresh="10 minutes").to("out")
+    every_time = clicks.join(countries.select("page"), "page")
+    every_time.join(countries, "page", "leftouter", refresh="10 minutes").to("out")
     topology = builder.build()
     (leg,) = topology.legs
-    every_time, now_and_then = leg.before
-    assert (every_time.refresh, now_and_then.refresh) == (None, "10 minutes")
-    assert now_and_then.args == (countries, ("c",), "left")
+    joined, now_and_then = leg.before[:2]
+    assert any(step.startswith("Inner join with a DataFrame on page = page") for step in joined.steps)
+    assert (now_and_then.refresh, now_and_then.keys, now_and_then.how) == ("10 minutes", ("page",), "left")
+    assert now_and_then.frame.columns[0] == "page"
     assert leg.collected == (now_and_then,)
-    assert 'join(DataFrame[c: int], ["c"], "left", refresh="10 minutes")' in topology.describe()
-    assert 'join(DataFrame[c: int], ["c"], "inner")' in topology.describe()
+    assert "join(DataFrame, page, left, refresh='10 minutes')" in topology.describe()
 
 
 def test_it_may_stand_behind_a_table_too(builder, clicks, countries):
     clicks.groupBy("user").count().to_stream().join(countries, "count", refresh="1 day").to("out")
     (leg,) = builder.build().legs
-    assert [step.refresh for step in leg.collected] == ["1 day"]
+    assert [part.refresh for part in leg.collected] == ["1 day"]
 
 
 @pytest.mark.parametrize("refresh", ["", " ", 10, 0, True, ["10 minutes"]])
@@ -163,7 +194,7 @@ def test_how_old_a_dataframe_may_get_is_an_interval(clicks, countries, refresh):
     with pytest.raises(
         TopologyException, match=r'test_tables.py:\d+: refresh= of join\(\) takes an interval such as "10 m'
     ):
-        clicks.join(countries, "c", refresh=refresh)
+        clicks.join(countries, "page", refresh=refresh)
 
 
 def test_a_table_is_not_refreshed(clicks, users):
@@ -182,15 +213,22 @@ def test_a_table_behind_a_lookup_is_warned_of(builder, users, clicks, caplog):
 
 
 @pytest.mark.parametrize(
-    ("on", "words"),
+    ("join", "words"),
     [
-        ("id", r"withColumnRenamed\(\"id\", \"user\"\), or make a table .* repartition\(\"id\"\).to_table\(\)"),
-        (["user", "n"], "say on='user'"),
+        (
+            lambda clicks, users: clicks.join(users, clicks.page == users.name),
+            r"withColumnRenamed\(.page., .user.\), or make a table .* repartition\(.page.\).to_table\(\)",
+        ),
+        (lambda clicks, users: clicks.withColumnRenamed("page", "name").join(users, ["name", "n"]), "`n` cannot be"),
+        (
+            lambda clicks, users: clicks.join(users, (clicks.page == users.name) & (clicks.user == users.name)),
+            "goes by its key, 'user', not by 'name', 'name'; say on='user', and give the stream's columns these names",
+        ),
     ],
 )
-def test_a_join_by_other_columns_than_the_key_is_refused_with_what_to_do(users, clicks, on, words):
+def test_a_join_by_other_columns_than_the_key_is_refused_with_what_to_do(users, clicks, join, words):
     with pytest.raises(TopologyException, match=words):
-        clicks.join(users, on)
+        join(clicks, users)
 
 
 @pytest.fixture
@@ -208,7 +246,7 @@ def test_a_table_with_a_history_is_looked_into_as_of_a_time(builder, rates, clic
     assert len(tables) == 2, "the one behind where() has a history, too"
     (plain,), (by_time,) = (leg.lookups for leg in topology.legs if leg.lookups)
     assert (plain.as_of, plain.watermark) == (True, None)
-    assert (by_time.as_of, by_time.watermark) == (True, ("at", "1 minute"))
+    assert (by_time.as_of, by_time.watermark) == (True, EventTime("at", 60_000))
     assert 'table("rates", history="1 hour")' in topology.describe()
 
 
@@ -237,8 +275,9 @@ def test_rows_wait_in_front_of_a_table(builder, rates, clicks):
     clicks.where("n > 1").join(rates, "user", grace="5 minutes", name="slow").groupBy("user").count().to("out")
     topology = builder.build()
     delayed = next(leg for leg in topology.legs if leg.store == "slow")
-    assert [step.kind for step in delayed.before] == ["where", "where"], "rows without a key find nothing"
-    assert (delayed.emitting.grace, delayed.emitting.watermark) == ("5 minutes", ("", "0 seconds"))
+    (taken,) = delayed.before
+    assert taken.steps == ("where n > 1", "where user IS NOT NULL"), "rows without a key find nothing"
+    assert (delayed.emitting.grace, delayed.emitting.watermark) == ("5 minutes", EventTime("", 0))
     assert delayed.sink.topic == "slow-repartition"
     (looking,) = (leg for leg in topology.legs if leg.lookups)
     assert looking.source.topics == ("slow-repartition",)
@@ -249,14 +288,17 @@ def test_rows_wait_in_front_of_a_table(builder, rates, clicks):
 
 @pytest.mark.parametrize("stream", ["of one topic", "of a union", "without duplicates"])
 def test_a_store_of_rows_that_wait_has_one_leg(builder, rates, clicks, stream):
+    clicks = clicks.withWatermark("at", "1 minute")
     if stream == "of a union":
-        clicks = clicks.unionByName(builder.stream("more", key=String("user"), value=Json("page string, n int")))
+        clicks = clicks.unionByName(
+            builder.stream("more", key=String("user"), value=Json(CLICK)).withWatermark("at", "1 minute")
+        )
     elif stream == "without duplicates":
         clicks = clicks.dropDuplicates(["user"])
-    clicks.withWatermark("page", "1 minute").join(rates, "user", grace="5 minutes").to("out")
+    clicks.join(rates, "user", grace="5 minutes").to("out")
     topology = builder.build()
     (delayed,) = (leg for leg in topology.legs if leg.store and "delayed" in leg.store)
-    assert delayed.emitting.watermark == ("page", "1 minute")
+    assert delayed.emitting.watermark == EventTime("at", 60_000)
     assert delayed.source.internal == (stream != "of one topic")
 
 

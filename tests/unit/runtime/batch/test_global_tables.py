@@ -21,6 +21,8 @@ from sparkrelay.runtime.contract.failure_marks import BatchTooLarge
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import TaskId, TopicPartition
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 ONE, OTHER = TopicPartition("countries", 0), TopicPartition("countries", 1)
 
 

@@ -2,13 +2,8 @@
 
 import pytest
 
-from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay import Json, String
 from sparkrelay.runtime.compile.deletions import Deletions
-
-
-@pytest.fixture
-def builder():
-    return StreamsBuilder()
 
 
 @pytest.fixture

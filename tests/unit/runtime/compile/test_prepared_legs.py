@@ -34,12 +34,12 @@ class Frame(list):
 
 
 class Compiler:
-    """Builds a leg as a number that counts; which legs are rebuilt and which are idle is the test's to say."""
+    """Builds a leg as a number that counts; which legs are rebuilt is the test's to say."""
 
     writes_dead_letters = False
 
     def __init__(self):
-        self.rebuild, self.idle, self.built = set(), set(), 0
+        self.rebuild, self.built = set(), 0
         self.renewed, self.looked_at = set(), None
 
     def renew(self, legs, collect):
@@ -52,7 +52,7 @@ class Compiler:
     def build(self, leg):
         self.built += 1
         rebuild = "time" if leg.id in self.rebuild else None
-        return PreparedLeg(leg, Frame([(leg.id, self.built)]), rebuild, leg.id in self.idle, None)
+        return PreparedLeg(leg, Frame([(leg.id, self.built)]), rebuild, None, 1)
 
 
 @pytest.fixture
@@ -77,17 +77,17 @@ def test_a_report_is_awaited_from_each_leg_for_each_task_with_input(compiler):
 
 
 def test_one_leg_speaks_for_what_is_skipped_of_a_topic(compiler):
-    compiler.idle, compiler.rebuild = {"idle"}, {"by-time"}
-    legs = [made_leg(name, "orders") for name in ("idle", "by-time", "a", "b")]
+    compiler.rebuild = {"by-time"}
+    legs = [made_leg(name, "orders") for name in ("by-time", "a", "b")]
     plans = plans_of(compiler, *legs, made_leg("c", "shops"), made_leg("d", "orders", subtopology=1))
     running = {"by-time", "a", "b", "c", "d"}
     assert plans.skips_of(running) == {("a", "orders"), ("c", "shops"), ("d", "orders")}
     assert plans.skips_of({"by-time", "a"}) == {("a", "orders")}
-    assert plans_of(compiler, *legs[:2]).skips_of(running) == {("by-time", "orders")}
+    assert plans_of(compiler, *legs[:1]).skips_of(running) == {("by-time", "orders")}
 
 
 def test_which_leg_speaks_may_depend_on_the_time(compiler):
-    compiler.rebuild, compiler.idle = {"mornings", "evenings"}, {"evenings"}
+    compiler.rebuild = {"mornings", "evenings"}
     plans = plans_of(compiler, *(made_leg(name, "orders") for name in ("mornings", "evenings")))
     assert plans.skips_of({"mornings"}) == {("mornings", "orders")}
     assert plans.skips_of({"evenings"}) == {("evenings", "orders")}
@@ -96,9 +96,8 @@ def test_which_leg_speaks_may_depend_on_the_time(compiler):
 
 
 def test_all_that_may_write_dead_letters_run_one_after_the_other(compiler):
-    compiler.rebuild, compiler.idle, compiler.writes_dead_letters = {"mornings", "evenings"}, {"evenings"}, True
+    compiler.rebuild, compiler.writes_dead_letters = {"mornings", "evenings"}, True
     plans = plans_of(compiler, *(made_leg(name, "orders") for name in ("mornings", "evenings")))
-    compiler.idle.clear()
     assert [list(wave.legs) for wave in plans.waves({0}, {"orders"})] == [["mornings"], ["evenings"]]
 
 
@@ -120,23 +119,11 @@ def test_legs_that_write_one_topic_run_one_after_the_other(compiler):
     assert plans.waves({0}, {"orders"})[0].frame is plans.waves({0}, {"orders"})[0].frame, "built once"
 
 
-def test_nobody_waits_for_a_leg_that_lets_nothing_through(compiler):
-    compiler.idle.add("b")
-    plans = plans_of(compiler, made_leg("a", "orders"), made_leg("b", "orders"))
-    (wave,) = plans.waves({0}, {"orders"})
-    assert wave.reports({TaskId(0, 0): {"orders"}}) == {("a", TaskId(0, 0))}
-    compiler.idle.add("a")
-    assert plans_of(compiler, made_leg("a", "orders")).waves({0}, {"orders"}) == []
-
-
-def test_a_leg_may_let_something_through_later(compiler):
+def test_a_leg_that_depends_on_the_time_is_built_for_each_micro_batch(compiler):
     compiler.rebuild.add("a")
-    compiler.idle.add("a")
-    plans = plans_of(compiler, made_leg("a", "orders"))
-    assert plans.waves({0}, {"orders"}) == []
-    compiler.idle.clear()
-    (wave,) = plans.waves({0}, {"orders"})
-    assert wave.frame == [("a", compiler.built)]
+    plans = plans_of(compiler, made_leg("a", "orders"), made_leg("b", "shops"))
+    frames = [plans.waves({0}, {"orders", "shops"})[0].frame for _ in range(2)]
+    assert frames == [[("a", 3), ("b", 2)], [("a", 4), ("b", 2)]]
 
 
 def test_a_leg_that_cannot_be_built_to_stay_runs_as_before(compiler):
@@ -155,14 +142,12 @@ def test_a_leg_that_cannot_be_built_to_stay_runs_as_before(compiler):
 
 
 def test_it_says_which_way_small_micro_batches_take(compiler):
-    legs = made_leg("a", "orders"), made_leg("b", "shops"), made_leg("c", "users")
+    legs = made_leg("a", "orders"), made_leg("b", "shops")
     compiler.build_resident = lambda plan: plan if plan.leg.id == "a" else "f() is a Python function"
-    compiler.idle.add("c")
     assert plans_of(compiler, *legs).describe().splitlines() == [
         "Small micro-batches:",
         "   a: pass through one resident Spark job, if 1 slots are free",
         "   b: a Spark job each, because f() is a Python function",
-        "   c: nothing, because no row gets to its end",
     ]
 
 

@@ -16,9 +16,11 @@ from pyspark.sql.types import (
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Arrow, Boolean, Double, Integer, Json, Long, Raw, String
-from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, check_packable
 from sparkrelay.runtime.compile.sink_plan import plan_sink
 from sparkrelay.topology import StreamsBuilder
+from sparkrelay.topology.schemas import KAFKA_FIELDS, check_packable
+
+pytestmark = pytest.mark.usefixtures("spark")
 
 TYPES = {
     "string": StringType(),

@@ -51,6 +51,8 @@ from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 GROUP = GroupMetadata("app", 1, "me")
 
 

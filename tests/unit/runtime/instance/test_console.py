@@ -20,6 +20,8 @@ from sparkrelay.runtime.instance.lifecycle import (
     RUNNING,
 )
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 
 def task(id_, state, lag):
     return TaskMetadata(id_, state, frozenset(), {}, {}, lag, {}, {}, None, None)

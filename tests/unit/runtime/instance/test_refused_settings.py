@@ -5,6 +5,8 @@ import pytest
 from sparkrelay import KafkaStreams, StreamsBuilder
 from sparkrelay.errors import ConfigException, TopologyException
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 CONFIG = {"application.id": "app", "bootstrap.servers": "localhost:1"}
 
 

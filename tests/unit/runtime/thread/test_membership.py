@@ -19,6 +19,8 @@ from sparkrelay.runtime.thread import membership
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 ASSIGNMENT = MemberAssignment(user_data=encode_answer(AssignmentInfo(), Notice()))
 
 

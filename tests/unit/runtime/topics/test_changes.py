@@ -1,10 +1,14 @@
 """What a pipeline's change means for what is there already, in words."""
 
+import pytest
+
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.runtime.topics.changes import changed_topics, new_stores, other_inputs
 from sparkrelay.runtime.topics.layout import lay_out
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.types import TaskId, TopicPartition
+
+pytestmark = pytest.mark.usefixtures("spark")
 
 NAMES = TopicNames("app")
 

@@ -1,8 +1,12 @@
 """Which source topics decide how many partitions an internal topic has."""
 
+import pytest
+
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.runtime.topics.grown_sources import grown_source, sources_of
 from sparkrelay.runtime.topics.topic_names import TopicNames
+
+pytestmark = pytest.mark.usefixtures("spark")
 
 NAMES = TopicNames("app")
 

@@ -7,6 +7,8 @@ from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import TaskId, TopicPartition
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 NAMES = TopicNames("app")
 
 

@@ -11,6 +11,8 @@ from sparkrelay.records.formats import Avro, JsonSchema, String
 from sparkrelay.runtime.topics.registered_schemas import with_registered_schemas
 from sparkrelay.topology import StreamsBuilder
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 
 def order(*names):
     return {

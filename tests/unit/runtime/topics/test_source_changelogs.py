@@ -19,6 +19,8 @@ from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.runtime.topics.topics import Topics
 from sparkrelay.types import TaskId, TopicPartition
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 NAMES = TopicNames("app")
 
 

@@ -9,6 +9,8 @@ from sparkrelay.runtime.topics import topics
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.runtime.topics.topics import Topics
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 
 class Admin:
     """Knows topics, but not in the next so many answers."""

@@ -14,6 +14,8 @@ from sparkrelay.runtime.topics.topology_metadata import (
 )
 from sparkrelay.topology.optimization import reusing_source_topics
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 
 def test_the_tasks_of_the_card_are_those_of_the_layout():
     builder = StreamsBuilder()

@@ -6,6 +6,8 @@ from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import TaskId, TopicPartition
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 
 def layout(*, chained=False, timed=True, sinks=1):
     builder = StreamsBuilder()

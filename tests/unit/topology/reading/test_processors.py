@@ -1,10 +1,11 @@
-"""What transformWithState writes down, and what it refuses, without Spark."""
+"""What transformWithState writes down, and what it refuses."""
 
 import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.process.step import Transformation
+from sparkrelay.topology.nodes import EventTime
 
 
 class Processor:
@@ -41,7 +42,9 @@ def test_it_is_the_stateful_step_of_its_leg():
     (leg,) = topology.legs
     assert isinstance(leg.emitting, Transformation)
     assert leg.id == "store:clicks-transformed-by-user"
-    assert leg.emitting.text == 'groupBy("user").transformWithState(Processor, user string, n long, Append, None)'
+    assert (
+        leg.emitting.text == "groupBy(user).transformWithState(Processor, struct<user:string,n:bigint>, Append, None)"
+    )
     assert leg.emitting.watermark is None
     assert topology.internal_topics == {"clicks-transformed-by-user-changelog"}
     assert "transformWithState(Processor" in topology.describe()
@@ -53,7 +56,7 @@ def test_groups_by_another_column_go_through_a_topic_of_its_name():
 
 
 @pytest.mark.parametrize(
-    ("mode", "watermark"), [("EventTime", ("at", "1 minute")), ("processingtime", None), ("None", None)]
+    ("mode", "watermark"), [("EventTime", EventTime("at", 60_000)), ("processingtime", None), ("None", None)]
 )
 def test_only_event_time_goes_by_the_watermark(mode, watermark):
     (leg,) = transformed(mode, delay="1 minute").legs

@@ -6,6 +6,9 @@ import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.nodes import EventTime
+
+TIMED = EventTime("at", 60_000)
 
 
 @pytest.fixture
@@ -22,7 +25,8 @@ def test_rows_that_lie_by_a_column_of_the_key_stay_where_they_are(builder, click
     first = leg.emitting
     assert (first.columns, first.within, first.watermark, leg.keeps_watermark) == (("page", "user"), False, None, False)
     # As a grouping by them would: a null may lie in any partition.
-    assert [step.text for step in leg.before] == ['where("n > 0")', 'where("`user` is not null")']
+    (taken,) = leg.before
+    assert taken.steps == ("where n > CAST(0 AS bigint)", "where user IS NOT NULL")
 
 
 def test_other_rows_go_through_a_topic(builder, clicks):
@@ -35,7 +39,7 @@ def test_other_rows_go_through_a_topic(builder, clicks):
         "pages-by-page-changelog",
     }
     writer, first, counts = topology.upstream_first
-    assert [step.text for step in writer.before] == ['where("`page` is not null")']
+    assert [part.steps for part in writer.before] == [("where page IS NOT NULL",)]
     assert (first.id, first.sink.key) == ("store:pages", ("page",))
     assert counts.aggregation is not None
 
@@ -53,17 +57,17 @@ def test_the_watermark_counts_where_its_column_is_named_or_is_asked_for(builder,
         first.to(f"out-{number}")
     steps = [leg.emitting for leg in builder.build().legs if leg.emitting is not None]
     assert [(step.within, step.watermark) for step in steps] == [
-        (False, ("at", "1 minute")),
-        (True, ("at", "1 minute")),
+        (False, TIMED),
+        (True, TIMED),
         (False, None),
-        (True, ("at", "1 minute")),
+        (True, TIMED),
     ]
 
 
 def test_a_watermark_goes_on_behind_it(builder, clicks):
     once = clicks.withWatermark("at", "1 minute").dropDuplicatesWithinWatermark(["user"])
     once.dropDuplicatesWithinWatermark(["page"]).to("out")
-    assert [leg.emitting.watermark for leg in builder.build().legs if leg.emitting] == [("at", "1 minute")] * 2
+    assert [leg.emitting.watermark for leg in builder.build().legs if leg.emitting] == [TIMED] * 2
 
 
 def test_keys_that_are_kept_for_ever_are_warned_of(builder, clicks, caplog):
@@ -101,9 +105,9 @@ def test_the_description_and_the_fingerprint_know_it(clicks, builder):
         (lambda s: s.dropDuplicates(), r'name the columns: dropDuplicates\(\["id"\]\)'),
         (lambda s: s.dropDuplicatesWithinWatermark(None), r"name the columns: dropDuplicatesWithinWatermark"),
         (lambda s: s.drop_duplicates([]), r"name the columns: drop_duplicates"),
-        (lambda s: s.dropDuplicates("user"), r"takes a list of names: dropDuplicates\(\['user'\]\)"),
-        (lambda s: s.dropDuplicates(["user", 3]), r"takes a list of names, such as \[.id.\], not \['user', 3\]"),
-        (lambda s: s.dropDuplicates(["user", "User"]), "names a column twice"),
+        (lambda s: s.dropDuplicates("user"), "Argument `subset` should be list or tuple, got str"),
+        (lambda s: s.dropDuplicates(["user", 3]), "Argument `subset` should be str, got int"),
+        (lambda s: s.dropDuplicates(["user", "zzz"]), 'Cannot resolve column name "zzz"'),
         (lambda s: s.dropDuplicates(["user"], logged=1), "takes logged=True or logged=False, not 1"),
         (lambda s: s.dropDuplicates(["user"], name="a b"), "name='a b' becomes part of a topic's name"),
         (
@@ -113,12 +117,31 @@ def test_the_description_and_the_fingerprint_know_it(clicks, builder):
         (lambda s: s.union(s.where("n > 1")).dropDuplicatesWithinWatermark(["user"]), "it is said anew"),
         (lambda s: s.distinct(), r"name the columns that make two rows the same: dropDuplicates\(\[.a.\]\)"),
         (lambda s: s.groupBy("page").count().dropDuplicates(["page"]), r"a table has .*; .* put to_stream\(\) before"),
+        (lambda s: s.groupBy("page").count().distinct(), r"a table has .*; .* put to_stream\(\) before"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(clicks, write, message):
     line = write.__code__.co_firstlineno
     with pytest.raises(TopologyException, match=f"test_deduplication.py:{line}: .*{message}"):
         write(clicks)
+
+
+def test_a_column_that_is_named_twice_is_meant_once(builder, clicks):
+    clicks.dropDuplicates(["user", "User"]).to("out")
+    (leg,) = builder.build().legs
+    assert (leg.store, leg.emitting.columns) == ("clicks-deduplicated-by-user", ("user",))
+
+
+def test_rows_without_kafka_s_own_columns_may_be_distinct_as_a_whole(builder, clicks):
+    clicks.drop("kafka").distinct().to("out")
+    (leg,) = builder.build().legs
+    assert leg.emitting.columns == ("page", "n", "at", "user")
+
+
+def test_a_watermark_of_both_streams_is_that_of_their_union(builder, clicks):
+    timed = clicks.withWatermark("at", "1 minute")
+    timed.union(timed.where("n > 1")).dropDuplicatesWithinWatermark(["user"]).to("out")
+    assert [leg.emitting.watermark for leg in builder.build().legs if leg.emitting] == [TIMED]
 
 
 def test_several_ways_out_begin_at_a_topic_behind_it(builder, clicks):
@@ -146,5 +169,5 @@ def test_ways_that_part_behind_it_and_come_together_again_begin_at_that_topic(bu
 
 def test_one_that_leads_nowhere_is_refused(builder, clicks):
     clicks.dropDuplicates(["user"])
-    with pytest.raises(TopologyException, match=r"nothing uses the result of dropDuplicates\(user\)"):
+    with pytest.raises(TopologyException, match=r"nothing uses the result of dropDuplicates\(\.\.\.\)"):
         builder.build()

@@ -4,12 +4,6 @@ import pytest
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json, String
-from sparkrelay.topology import StreamsBuilder
-
-
-@pytest.fixture
-def builder():
-    return StreamsBuilder()
 
 
 def orders(builder, **more):
@@ -71,9 +65,9 @@ def test_rows_of_the_right_table_alone_have_no_key(builder, how):
         orders(builder).join(customers(builder), "customer", how)
 
 
-@pytest.mark.parametrize("how", ["left_semi", "anti", None, 3])
-def test_other_ways_are_refused(builder, how):
-    with pytest.raises(TopologyException, match="takes how= of inner, left, right, full"):
+@pytest.mark.parametrize(("how", "called"), [("left_semi", "LeftSemi"), ("anti", "LeftAnti"), ("cross", "Cross")])
+def test_other_ways_are_refused(builder, how, called):
+    with pytest.raises(TopologyException, match=f"takes inner, left, right and full joins .*, not {called}"):
         orders(builder).join(customers(builder), "customer", how)
 
 
@@ -86,9 +80,10 @@ def test_steps_of_what_is_joined_stand_behind_further_joins(builder):
     both = orders(builder).join(customers(builder), "customer").where("amount > 1")
     both.to("large")
     looking = builder.stream("clicks", key=String("order_id"))
-    for join in (lambda: both.join(orders(builder), "order_id"), lambda: looking.join(both, "order_id")):
-        with pytest.raises(TopologyException, match="tables of agg\\(\\) and of joins do not"):
-            join()
+    with pytest.raises(TopologyException, match="tables of agg\\(\\) and of joins do not"):
+        both.join(orders(builder), "order_id")
+    with pytest.raises(TopologyException, match=r"has one version for a whole micro-batch, .* write it with to\("):
+        looking.join(both, "order_id")
 
 
 def test_stores_have_changelogs_where_their_tables_have(builder):

@@ -7,11 +7,6 @@ from sparkrelay.records.formats import Json, String
 from sparkrelay.topology import StreamsBuilder
 
 
-@pytest.fixture
-def builder():
-    return StreamsBuilder()
-
-
 def table(builder, topic, key="k", **more):
     return builder.table(topic, key=String(key), value=Json(f"{topic} string"), **more)
 
@@ -23,11 +18,9 @@ def test_a_join_keeps_nothing_and_reads_both_stores(builder):
         *(("store:a-table", "a-table"), ("store:b-table", "b-table"), ("sink:a-table-join-b-table-to-out", None)),
     ]
     leg = part.legs[-1]
-    assert (leg.table_join.how, leg.table_join.columns, leg.table_join.stores) == (
-        "left",
-        ("k",),
-        ("a-table", "b-table"),
-    )
+    join = leg.table_join
+    assert (join.how, join.columns.names, join.width) == ("left", ["k", "a", "b"], 1)
+    assert join.stores == ("a-table", "b-table")
     assert leg.reads_stores == {"a-table", "b-table"}
     assert [source.topics for source in leg.sources] == [("a",), ("b",)]
     assert part.source_topics == {"a", "b"}
@@ -51,7 +44,8 @@ def test_joins_of_joins_read_each_store_once(builder):
     (out,) = (leg for leg in topology.legs if leg.sink is not None and leg.sink.topic == "out")
     assert out.table_join.stores == ("a-table", "b-table", "c-table")
     assert out.table_join.left.text == "join(k, inner)"
-    assert (out.filters_table, out.table_steps) == (True, 1)
+    assert out.filters_table
+    assert [part.steps[-1] for part in out.of_table] == ["where c IS NULL"]
     (group,) = (leg for leg in topology.legs if leg.sends_changes)
     assert group.table_join is out.table_join.left, "of one join there is one"
     assert [part.source_topics for part in topology.subtopologies] == [{"a", "b", "c"}, set()]
@@ -74,11 +68,11 @@ def test_a_table_behind_steps_is_kept_as_it_is_there(builder):
     topology = builder.build()
     assert {leg.store for leg in topology.legs if leg.store} == {"a-table", "users-table-where-withColumnRenamed-drop"}
     (kept,) = (leg for leg in topology.legs if leg.store and leg.store.startswith("users"))
-    assert [step.text for step in kept.before] == [
-        *('where("`user` is not null")', "where(\"users <> 'x'\") of the table"),
-        *('withColumnRenamed("user", "k")', 'drop("kafka")'),
-    ]
-    assert [step.table_key for step in kept.before] == [None, ("user",), ("user",), ("k",)]
+    first, behind = kept.before
+    assert (first.steps, first.deletes) == (("where user IS NOT NULL",), ())
+    assert behind.steps == ("where NOT (users = 'x')", "rename user to k", "where k IS NOT NULL")
+    assert behind.deletes == (0,), "what passes the filter no more is deleted by its key"
+    assert kept.aggregation.keys == ("k",)
 
 
 def test_a_named_table_behind_steps_is_called_after_it(builder):
@@ -127,31 +121,37 @@ def test_pipelines_that_join_otherwise_are_not_the_same():
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda b, a: a.join(table(b, "b")), "takes on= as the name of a column that both sides have"),
-        (lambda b, a: a.join(table(b, "b"), "a"), "goes by their key, 'k', not by 'a': say on='k'"),
-        (lambda b, a: a.join(table(b, "b", "x"), "k"), "the left one and 'x' in the right .*withColumnRenamed\\(\"x\""),
+        (lambda b, a: a.join(table(b, "b")), "full joins by columns that are equal, not Inner without any"),
+        (lambda b, a: a.join(table(b, "b"), "a"), "USING column `a` cannot be resolved on the right side"),
+        (lambda b, a: a.join(table(b, "b", "x"), "k"), "The right-side columns: \\[`b`, `x`\\]"),
+        (
+            lambda b, a: a.withColumnRenamed("a", "b").join(table(b, "b"), "b"),
+            r"goes by their key, 'k', not by 'b': say on=\['k'\]",
+        ),
+        (
+            lambda b, a: a.withColumnRenamed("a", "b").join(table(b, "b", "x"), "b"),
+            "which are 'k' in the left one and 'x' in the right one, not by 'b': .* keyed alike",
+        ),
         (
             lambda b, a: a.join(table(b, "b"), "k", "left_semi"),
-            "takes how= of inner, left, right, full, not 'left_semi'",
+            "takes inner, left, right and full joins by columns that are equal, not LeftSemi",
         ),
-        (lambda b, a: a.join(table(b, "b"), "k", None), "takes how= of inner, left, right, full, not None"),
         (
             lambda b, a: a.join(b.global_table("g", key=String("k"), value=Json("g int")), "k"),
             "streams look into those",
         ),
         (lambda b, a: a.join(b.stream("s"), "k"), "a stream looks into a table"),
         (lambda b, a: a.join(table(StreamsBuilder(), "b"), "k"), "takes a table of the same builder"),
-        (lambda b, a: a.join(table(b, "b").drop("k"), "k"), 'behind drop\\("k"\\) no column holds the key'),
-        (lambda b, a: a.join(a.groupBy("a").count(), "k"), "which are 'k' in the left one and 'a' in the right one"),
+        (lambda b, a: a.join(table(b, "b").drop("k"), "k"), "USING column `k` cannot be resolved on the right side"),
         (
-            lambda b, a: a.join(table(b, "b"), "k").select("k").join(table(b, "c"), "k"),
-            'behind select\\("k"\\) at .* none are: .*put the step behind the join|Put the step behind the join',
+            lambda b, a: a.withColumnRenamed("a", "b").join(table(b, "b").drop("k"), "b"),
+            r"behind drop\(\) no column holds the key of the table of .* unchanged, 'k'.* keep it",
         ),
         (
-            lambda b, a: a.join(
-                b.stream("s", key=String("k"), value=Json("n int")).groupBy("k", "n").count(), ["k", "n"]
+            lambda b, a: a.withColumnRenamed("a", "n").join(
+                b.stream("s", key=String("k"), value=Json("n string")).groupBy("n", "k").count(), ["k", "n"]
             ),
-            "are not its key's, or in another order, or computed",
+            "goes by their keys, which are 'k' in the left one and 'n', 'k' in the right one|are not its key's, or in",
         ),
     ],
 )
@@ -162,8 +162,22 @@ def test_what_cannot_be_is_refused_where_it_is_written(builder, write, message):
 
 def test_a_join_that_leads_nowhere_is_refused(builder):
     table(builder, "a").join(table(builder, "b"), "k")
-    with pytest.raises(TopologyException, match=r"nothing uses the result of join\(k, inner\)"):
+    with pytest.raises(TopologyException, match=r"nothing uses the result of join\(\.\.\.\)"):
         builder.build()
+
+
+def test_columns_of_a_join_may_be_left_out_before_the_next_one(builder):
+    both = table(builder, "a").join(table(builder, "b"), "k").select("k", "b")
+    both.join(table(builder, "c"), "k").to("out")
+    (leg,) = (leg for leg in builder.build().legs if leg.sink is not None)
+    assert leg.table_join.stores == ("a-table", "b-table", "c-table")
+    assert leg.of_table[-1].names == ("k", "b", "c")
+
+
+def test_what_is_computed_of_a_join_is_kept_nowhere_for_the_next_one(builder):
+    both = table(builder, "a").join(table(builder, "b"), "k").selectExpr("k", "concat(a, b) AS c")
+    with pytest.raises(TopologyException, match=r"tables of agg\(\) and of joins do not"):
+        both.join(table(builder, "d"), "k")
 
 
 def test_only_windows_have_final_rows(builder):

@@ -5,7 +5,7 @@ from pyspark.sql import types as t
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json
-from sparkrelay.runtime.compile.schemas import (
+from sparkrelay.topology.schemas import (
     aggregate_spec,
     check_groupable,
     check_packable,
