@@ -339,11 +339,21 @@ def test_spark_batch_ranks_the_rows_that_a_table_has(spark, seed):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda s: s.withColumn("n", by_price()).to("x"), "which says how many are kept"),
-        (lambda s: s.withColumn("n", by_price()).where("n <= 10 and price > 2"), "stand in a where() of their own"),
+        (
+            lambda s: s.withColumn("n", by_price()).to("x"),
+            'stands where("n <= 10"), how many rows of each key are kept',
+        ),
+        (
+            lambda s: s.withColumn("n", by_price()).where("n <= 10 and price > 2").to("x"),
+            "stand in a where() of their own",
+        ),
+        (
+            lambda s: s.withColumn("n", F.expr("rank() over (partition by auction order by price)")).to("x"),
+            'stands where("n <= 10"), how many rows of each key are kept',
+        ),
         (lambda s: s.withColumn("n", by_price()).where("n = 3"), "the first rows of each key are kept, at least 1"),
         (lambda s: s.withColumn("n", by_price()).where("n <= 5000"), "at most 1,000"),
-        (lambda s: s.withColumn("n", by_price()).where("m <= 5"), "behind 'n' takes where"),
+        (lambda s: s.withColumn("n", by_price()).where("m <= 5"), "Did you mean one of the following? [`n`"),
         (
             lambda s: s.withColumn("n", F.dense_rank().over(Window.partitionBy("auction").orderBy("price"))),
             "of window functions F.row_number() and F.rank() are there",
@@ -353,13 +363,16 @@ def test_spark_batch_ranks_the_rows_that_a_table_has(spark, seed):
             "of window functions F.row_number() and F.rank() are there",
         ),
         (lambda s: s.where(F.row_number().over(Window.orderBy("price")) <= 3), "needs partitionBy"),
+        (lambda s: s.where(F.row_number().over(Window.partitionBy("auction")) <= 3), "You need to add an ORDER BY"),
         (
-            lambda s: s.where(F.row_number().over(Window.partitionBy("auction").orderBy(F.col("price") + 1)) <= 3),
-            "take names of columns here",
+            lambda s: s.where(F.row_number().over(Window.partitionBy("auction").orderBy("nothing")) <= 3),
+            "name `nothing` cannot be resolved",
         ),
         (
-            lambda s: s.where(F.row_number().over(Window.partitionBy("auction").orderBy("auction", "AUCTION")) <= 3),
-            "names a column twice",
+            lambda s: s.withColumn("all", F.array("price")).where(
+                F.row_number().over(Window.partitionBy("auction").orderBy("all")) <= 3
+            ),
+            "rows cannot be ordered by 'all', which is array<double>",
         ),
     ],
 )
@@ -370,29 +383,29 @@ def test_what_cannot_be_kept_is_refused_where_it_is_written(spark, write, messag
 
 
 @pytest.mark.parametrize(
-    ("write", "message"),
+    "rank",
     [
-        (lambda s: s.withColumn("at", by_price()).where("at <= 2"), "already have a column 'at'"),
-        (
-            lambda s: s.where(F.row_number().over(Window.partitionBy("auction").orderBy("nothing")) <= 3),
-            "no column 'nothing'",
-        ),
-        (
-            lambda s: s.withColumn("all", F.array("price")).where(
-                F.row_number().over(Window.partitionBy("auction").orderBy("all")) <= 3
-            ),
-            "rows cannot be ordered by 'all', which is array<double>",
-        ),
-        (lambda s: s.withColumn("n", F.expr("rank() over (partition by auction order by price)")), "not row-wise"),
-        (
-            lambda s: s.where(F.row_number().over(Window.partitionBy("AUCTION").orderBy("price")) <= 3),
-            "no column 'AUCTION' to be the key, but auction; write its name",
-        ),
+        lambda: F.row_number().over(Window.partitionBy("AUCTION").orderBy("Price", "PRICE")),
+        lambda: F.row_number().over(Window.partitionBy("auction").orderBy(F.col("price") * 2)),
+        lambda: F.row_number().over(Window.partitionBy(F.abs("auction")).orderBy(F.round("price"), "price")),
     ],
+    ids=["case", "order", "key"],
 )
-def test_what_columns_say_against_it_is_refused_when_the_pipeline_is_built(spark, write, message):
+def test_names_in_any_case_and_expressions_are_what_spark_batch_takes_them_for(spark, rank):
+    """A filter by the function itself, and by a column that takes the place of another one."""
+    prices = [(1, 4.0), (1, 2.0), (2, 5.0), (1, 3.0), (2, 1.0), (1, 1.0)]
+    rows = [(auction, f"{number}", price) for number, (auction, price) in enumerate(prices)]
     builder = StreamsBuilder()
-    write(bids(builder)).to("out", value=Json())
-    with pytest.raises(TopologyException, match="test_rankings.py:") as refused:
-        TopologyTestDriver(builder.build(), spark=spark)
-    assert message in str(refused.value)
+    bids(builder).where(rank() <= 2).drop("at").to("function", value=Json())
+    bids(builder).drop("at").withColumn("price", rank()).where("price <= 2").to("column", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("bids")
+        for auction, bidder, price in rows:
+            topic.pipe_input(bidder, {"auction": auction, "bidder": bidder, "price": price})
+        found = [newest(driver.create_output_topic(name)) for name in ("function", "column")]
+    frame = spark.createDataFrame(rows, "auction long, bidder string, price double").withColumn("id", F.col("bidder"))
+    placed = frame.withColumn("row_number", rank()).where("row_number <= 2")
+    replaced = frame.withColumn("price", rank()).where("price <= 2")
+    for ours, theirs in zip(found, (placed, replaced), strict=True):
+        assert sorted(ours, key=str) == sorted((row.asDict() for row in theirs.collect()), key=str)
+        assert [set(row) for row in ours] == [set(theirs.columns)] * len(ours)
