@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
@@ -99,12 +100,21 @@ class Ending(Frame):
                 call_site=call_site,
                 name=check_name(name, call_site),
                 topic=topic,
-                key=key,
-                value=value,
-                headers=headers,
+                key=self._by_name(key),
+                value=self._by_name(value),
+                headers=self._by_name(headers),
             )
         )
         return None
+
+    def _by_name(self, given: Any) -> Any:
+        """Return a column's name, or a format of a column, with the name that the column has: Spark finds it in any case."""
+        name = given if isinstance(given, str) else getattr(given, "column", None)
+        names = self._rows.schema.names
+        if name is None or name in names or self._record.spark.conf.get("spark.sql.caseSensitive") == "true":
+            return given
+        found = next((one for one in names if one.lower() == name.lower()), name)
+        return found if isinstance(given, str) else dataclasses.replace(given, column=found)
 
     def show(  # type: ignore[override]
         self, n: int = 20, truncate: bool | int = True, *, name: str | None = None

@@ -28,7 +28,7 @@ from sparkrelay.topology.reading.rankings import PLACED, Unlimited, with_place
 from sparkrelay.topology.reading.reader import Reader
 from sparkrelay.topology.record import spark_errors
 from sparkrelay.topology.refusals import remedy
-from sparkrelay.topology.row_checks import MULTIPLYING, check_of_table
+from sparkrelay.topology.row_checks import MULTIPLYING, check_of_table, check_places
 from sparkrelay.topology.rows import ROW_WISE, Rows, Written
 from sparkrelay.topology.schemas import HEADERS, without_kafka
 from sparkrelay.topology.step_words import step_words
@@ -126,6 +126,7 @@ class Frame(DataFrame):
             now = Rows(rows.node, made, written)
             if not kinds.isdisjoint(MULTIPLYING):
                 check_of_table(now, call.call_site)
+            check_places(now)
             return self._next(now)
         try:
             with _calls():

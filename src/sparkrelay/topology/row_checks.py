@@ -34,7 +34,7 @@ def check_rows(legs: Sequence[Leg]) -> None:
     """
     for leg in legs:
         for rows in _all_rows(leg):
-            _check_places(rows)
+            check_places(rows)
         _check_taken_back(leg)
         _check_deletions(leg)
     _check_drawn_once(legs)
@@ -72,12 +72,18 @@ def _line(rows: Rows, holds: Callable[[Rows], object]) -> str:
     return f"{rows.node.call_site}: {rows.node.text}"
 
 
-def _check_places(rows: Rows) -> None:
+def check_places(rows: Rows) -> None:
+    """Refuse functions whose value depends on how Spark cuts rows into partitions.
+
+    Raises:
+        TopologyException: a step has one.
+    """
+
     def found(rows: Rows) -> Expression | None:
         parts = (part for node, _ in rows.steps for one in node.expressions for part in one.below())
         return next((part for part in parts if part.kind in _PLACED), None)
 
-    if rows.draws is not None and (one := found(rows)) is not None:
+    if not rows.is_deterministic and (one := found(rows)) is not None:
         raise TopologyException(
             f"{_line(rows, found)} is not row-wise ({words(one)}): its result would depend on which rows happen to be "
             "in one micro-batch. What must see all rows of a key is done by groupBy(...).agg(...)"

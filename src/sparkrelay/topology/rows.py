@@ -244,7 +244,7 @@ class Rows:
 
     def _behind(self, outputs: Iterable[int]) -> tuple[set[int], list[Expression]]:
         """Return the numbers of all that columns, and which rows there are, depend on, and the expressions of it."""
-        needed, found = set(outputs), list[Expression]()
+        needed, found = set(outputs), []
         for node, _ in reversed(self.steps):
             match node.kind:
                 case "Project":
@@ -297,9 +297,14 @@ class Rows:
         return True
 
     @remembered
+    def is_deterministic(self) -> bool:
+        """False if something in them gives another answer each time that it is asked."""
+        return bool(analyzed(self.frame).deterministic())
+
+    @remembered
     def draws(self) -> str | None:
         """What in them gives another answer each time that it is asked, in words; None: nothing does."""
-        if analyzed(self.frame).deterministic():
+        if self.is_deterministic:
             return None
         for node, _ in self.steps:
             for one in node.expressions:

@@ -278,7 +278,7 @@ def aggregate_spec(
         return AggregateSpec(function, None, pa.int64(), result_type, result.name)
     first, *others = arguments
     of = first.dataType
-    if function in {"sum", "avg"} and not isinstance(of, DecimalType | IntegralType | FractionalType):
+    if function.removeprefix("try_") in {"sum", "avg"} and not isinstance(of, DecimalType | IntegralType | FractionalType):
         raise TopologyException(
             f"{where}: {result.name} is a {function} of {of.simpleString()}; only whole numbers, decimals and doubles "
             'add up: cast the argument, such as F.col("x").cast("double")'

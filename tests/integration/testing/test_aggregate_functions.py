@@ -283,30 +283,31 @@ def without_window(rows):
 
 
 def test_what_is_not_kept_is_refused_with_its_line(spark):
-    for name in ("histogram_numeric", "hll_sketch_agg", "try_sum"):
-        builder = StreamsBuilder()
-        builder.stream("in", key=String("user"), value=Json(VALUE)).groupBy("user").agg(
-            F.expr(f"{name}(i{', 5' if name == 'histogram_numeric' else ''})")
-        ).to("out")
+    for name in ("histogram_numeric", "hll_sketch_agg"):
+        groups = StreamsBuilder(spark).stream("in", key=String("user"), value=Json(VALUE)).groupBy("user")
         with pytest.raises(
             TopologyException, match=rf"test_aggregate_functions.py.*{name}\(i.*\) is not supported in agg"
         ):
-            TopologyTestDriver(builder.build(), spark=spark)
+            groups.agg(F.expr(f"{name}(i{', 5' if name == 'histogram_numeric' else ''})"))
 
 
-def test_what_an_error_advises_in_place_of_try_sum_works(spark):
-    def summing(builder, *aggregates):
-        rows = builder.stream("in", key=String("user"), value=Json("n bigint"))
-        rows.groupBy("user").agg(*aggregates).to("out", value=Json())
-        return builder.build()
-
-    for name in ("try_sum", "try_avg"):
-        with pytest.raises(TopologyException) as refused:
-            TopologyTestDriver(summing(StreamsBuilder(), F.expr(f"{name}(n)")), spark=spark)
-        assert "an overflow is an error here, not null" in str(refused.value)
-        assert """F.sum(F.col("n").cast("decimal(38,0)")) or F.avg(F.col("n").cast("double"))""" in str(refused.value)
-    wide = F.sum(F.col("n").cast("decimal(38,0)")).alias("s"), F.avg(F.col("n").cast("double")).alias("a")
-    with TopologyTestDriver(summing(StreamsBuilder(), *wide), spark=spark, batch="all") as driver:
-        driver.create_input_topic("in").pipe_rows([("a", {"n": (1 << 63) - 1})] * 2)
-        (record,) = driver.create_output_topic("out").read_rows()
-    assert (int(record["s"]), record["a"]) == (2 * ((1 << 63) - 1), float(1 << 63))
+def test_try_sum_and_try_avg_are_null_while_they_are_out_of_range(spark):
+    most = (1 << 63) - 1
+    digits = "9" * 28
+    rows = [{"n": most, "d": digits}, {"n": most, "d": digits}, {"n": -most, "d": digits}, {"n": None, "d": None}]
+    tried = [F.expr(f"{name}({column})").alias(f"{name}_{column}") for name in ("try_sum", "try_avg") for column in "nde"]
+    builder = StreamsBuilder()
+    source = builder.stream("in", key=String("user"), value=Json("n bigint, d decimal(28,0)"))
+    source.withColumn("e", F.col("n").cast("double")).groupBy("user").agg(*tried).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        topic, out = driver.create_input_topic("in"), driver.create_output_topic("out")
+        topic.pipe_rows([("a", row) for row in rows[:2]])
+        (first,) = out.read_rows()
+        topic.pipe_rows([("a", row) for row in rows[2:]])
+        (second,) = out.read_rows()
+    assert first.get("try_sum_n") is None
+    assert int(second["try_sum_n"]) == most
+    assert (int(first["try_sum_d"]), int(second["try_sum_d"])) == (2 * int(digits), 3 * int(digits))
+    assert (first["try_avg_n"], first["try_avg_e"]) == (float(most), float(most))
+    assert float(second["try_avg_d"]) == float(digits)
+    assert (first["try_sum_e"], second["try_sum_e"]) == (2.0 * most, 1.0 * most)

@@ -64,12 +64,8 @@ def test_steps_that_a_stream_cannot_do(spark):
                 ("u", {"user": "u", "total": 6, "hour": "1970-01-01T01:00:00.000Z"}),
             ],
         ),
-        (
-            lambda s: s.where("total in (select id * 3 from range(2))"),
-            [("u", {"user": "u", "total": 3}), ("u", None)],
-        ),
     ],
-    ids=["transform", "window", "subquery"],
+    ids=["transform", "window"],
 )
 def test_steps_that_drop_rows_of_a_table_delete_them(spark, step, rows):
     builder = StreamsBuilder()
@@ -101,7 +97,13 @@ def test_steps_that_may_drop_rows_of_a_table(compiled, step):
 
 
 @pytest.mark.parametrize(
-    "condition", ["last > current_timestamp() - interval 1 hour", "rand() < 0.5", "last > (select current_timestamp())"]
+    "condition",
+    [
+        "last > current_timestamp() - interval 1 hour",
+        "rand() < 0.5",
+        "last > (select current_timestamp())",
+        "user in (select cast(id as string) from range(2))",
+    ],
 )
 def test_filters_of_a_table_that_mean_something_else_each_time(compiled, condition):
     def topology(way):
@@ -111,7 +113,7 @@ def test_filters_of_a_table_that_mean_something_else_each_time(compiled, conditi
         return builder
 
     with pytest.raises(
-        TopologyException, match=r"test_refused_steps.py:\d+.*(taken back|a subquery).*to_stream|join\("
+        TopologyException, match=r"test_refused_steps.py:\d+.*taken back.*to_stream"
     ):
         compiled(topology(lambda table: table.where(condition)))
     if "select" not in condition:

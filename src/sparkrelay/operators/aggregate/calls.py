@@ -22,11 +22,6 @@ from sparkrelay.runtime.contract import hidden_columns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Spark's own overflow error recommends try_sum and try_avg.
-_TRY: Final = (
-    "an overflow is an error here, not null. Use a type with a wider range, "
-    'F.sum(F.col("n").cast("decimal(38,0)")) or F.avg(F.col("n").cast("double"))'
-)
 #: Catalyst's aggregates of one column -> function.
 _OF_ONE: Final = {
     "Sum": "sum",
@@ -160,8 +155,6 @@ class _Parsed(NamedTuple):
 def _parsed_call(expression: Any, where: str) -> _Parsed:
     function = expression.aggregateFunction()
     found, text = kind(function), without_leaves(str(expression.sql()))
-    if str(function.prettyName()).startswith("try_"):
-        raise _unsupported(where, text, _TRY)
     children = [_column(child) for child in items(function.children())]
     condition = _column(expression.filter().get()) if expression.filter().isDefined() else None
     distinct = bool(expression.isDistinct())
@@ -197,7 +190,15 @@ def _parsed_call(expression: Any, where: str) -> _Parsed:
     ours = {"Count": "count", **_OF_ONE, **_OF_PAIRS}.get(found, "")
     if not ours:
         raise _unsupported(where, text)
+    if str(function.prettyName()).startswith("try_") and _overflows(function.child().dataType(), ours):
+        ours = f"try_{ours}"
     return _Parsed(ours, (_where(condition, children[0]), *children[1:]), distinct and ours not in _ONCE)
+
+
+def _overflows(kind: Any, function: str) -> bool:
+    """Return whether a sum, or an average, of a type may be out of the result's range; doubles become infinite."""
+    name = str(kind.typeName())
+    return name.startswith("decimal") or (function == "sum" and name not in {"double", "float"})
 
 
 def _count(function: Any, children: Sequence[Column], condition: Column | None) -> _Parsed:

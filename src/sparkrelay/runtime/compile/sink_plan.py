@@ -73,10 +73,8 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     one = form.only_column("value")
     for name in (*key, *([] if one is None else [one])):
         if name not in rows.names and not name.startswith(hidden_columns.PREFIX):
-            there = _columns_there_are(rows.names, name)
-            misspelt = name.casefold() in map(str.casefold, rows.names)
-            hint = f". {_key_outside(name)}" if name in key and not (sink.internal or misspelt) else ""
-            raise TopologyException(f"{where} writes column {name!r}, but the columns are {there}{hint}")
+            hint = f". {_key_outside(name)}" if name in key and not sink.internal else ""
+            raise TopologyException(f"{where} writes column {name!r}, but the columns are {', '.join(rows.names)}{hint}")
     for place, given in (("key", sink.key), ("value", form)):
         if isinstance(given, OneColumn):
             _check_type(rows[given.only_column(place)], given, place, where)
@@ -193,16 +191,6 @@ def _sink_key(sink: Sink) -> tuple[str, ...]:
     if isinstance(sink.key, str):
         return (sink.key,)
     return sink.key.known_columns("key")
-
-
-def _columns_there_are(names: Sequence[str], missing: str) -> str:
-    """Return the names as a text, and which one is meant where ``missing`` differs in upper and lower case alone.
-
-    Spark resolves names without their case unless set otherwise; names that make keys are taken as they are written.
-    """
-    text = ", ".join(names)
-    alike = [name for name in names if name.casefold() == missing.casefold()]
-    return f"{text}; upper and lower case count here: write {alike[0]!r}" if len(alike) == 1 else text
 
 
 def _key_outside(name: str) -> str:

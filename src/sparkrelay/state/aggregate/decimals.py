@@ -78,8 +78,8 @@ class DecimalSum(Aggregate):
 class DecimalAverage(DecimalSum):
     """``avg`` of decimals, which is a decimal."""
 
-    def __init__(self, spec: AggregateSpec) -> None:
-        super().__init__(spec, counts=True)
+    def __init__(self, spec: AggregateSpec, *, total: pa.DataType | None = None) -> None:
+        super().__init__(spec, counts=True, total=total)
 
     def result(self, state: Sequence[Field]) -> pa.Array:
         totals, counts = array_of(state[0], self._total).to_pylist(), state[1].values.tolist()
@@ -92,10 +92,17 @@ class DecimalAverage(DecimalSum):
                 averages.append(None)
                 continue
             average = _EXACT.quantize(_EXACT.quantize(_EXACT.divide(total, decimal.Decimal(count)), first), last)
-            if average.copy_abs() >= most:
-                raise OutOfRange(row, f"decimal({kind.precision},{kind.scale})", str(average))
-            averages.append(average)
+            averages.append(average if average.copy_abs() < most else self._beyond(row, average))
         return pa.array(averages, kind)
+
+    def _beyond(self, row: int, average: decimal.Decimal) -> decimal.Decimal | None:
+        """Return what stands for an average that is out of the result's range.
+
+        Raises:
+            OutOfRange: always.
+        """
+        kind = self.spec.result_type
+        raise OutOfRange(row, f"decimal({kind.precision},{kind.scale})", str(average))
 
 
 class WideSum(DecimalSum):
@@ -108,6 +115,32 @@ class WideSum(DecimalSum):
     def result(self, state: Sequence[Field]) -> pa.Array:
         """Return nulls; results are computed from the stored state."""
         return pa.nulls(len(state[0].values), self.spec.result_type)
+
+
+class TrySum(WideSum):
+    """``try_sum``: null while the total is out of the result's range."""
+
+    def result(self, state: Sequence[Field]) -> pa.Array:
+        totals, kind = array_of(state[0], self._total), self.spec.result_type
+        try:
+            return as_type(_narrow(totals, kind), kind)
+        except OutOfRange:
+            digits = 0 if pa.types.is_integer(kind) else kind.precision - kind.scale
+            most = decimal.Decimal(10) ** digits if digits else decimal.Decimal(1 << 63)
+            least = most.copy_negate() - (0 if digits else 1)
+            kept = [one if one is not None and least < one < most else None for one in totals.to_pylist()]
+            return as_type(pa.array(kept, self._total), kind)
+
+
+class TryAverage(DecimalAverage):
+    """``try_avg`` of decimals: null while the average is out of the result's range."""
+
+    def __init__(self, spec: AggregateSpec) -> None:
+        super().__init__(spec, total=pa.decimal256(_WIDE, spec.input_type.scale))
+
+    def _beyond(self, row: int, average: decimal.Decimal) -> None:
+        """Return null."""
+        del row, average
 
 
 def converted(field: Field, kind: pa.DataType, wanted: pa.DataType) -> Field:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.arrow_buffers import is_variable
 from sparkrelay.state.aggregate.collected import COLLECTED, OfDistinct
-from sparkrelay.state.aggregate.decimals import DecimalAverage, DecimalSum, WideSum
+from sparkrelay.state.aggregate.decimals import DecimalAverage, DecimalSum, TryAverage, TrySum, WideSum
 from sparkrelay.state.aggregate.estimates import DistinctEstimate
 from sparkrelay.state.aggregate.extremes import Extreme
 from sparkrelay.state.aggregate.folded import FOLDED, Folded
@@ -43,6 +43,10 @@ def aggregate_of(spec: AggregateSpec) -> Aggregate:
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise TopologyException(f"{spec}: {kind} does not add up; cast {spec.column} to a number")
         return Sum(spec) if function == "sum" else Average(spec)
+    if function == "try_sum":
+        return TrySum(spec)
+    if function == "try_avg":
+        return TryAverage(spec)
     if function in {"min", "max"}:
         _check_kept(spec, kind)
         return Extreme(spec)

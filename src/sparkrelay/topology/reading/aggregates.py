@@ -236,8 +236,9 @@ def _check_gap(made: Sequence[Expression], where: str) -> None:
         return
     text = str(gap.fields.get("value"))
     with spark_errors(f"{where}: gap {text!r} of F.session_window()"):
-        if interval_us(text) <= 0:
-            raise ValueError("it must be longer than nothing")
+        us = interval_us(text)
+    if us == 0:
+        raise TopologyException(f"{where}: gap {text!r} of F.session_window() is no time at all")
 
 
 def _check_windows(
