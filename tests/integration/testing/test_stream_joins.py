@@ -157,9 +157,8 @@ def test_a_condition_as_spark_batch_has_it(spark, how):
             F.expr("seen >= at - interval 3 seconds and seen <= at + interval 7 seconds"),
         ]
     else:
-        on = "viewer = user and seen between at - interval 3 seconds and at + interval 7 seconds"
-    if how == "inner":
-        on = F.expr(f"{on} and n % 2 = length(ad) % 2")
+        text = "viewer = user and seen between at - interval 3 seconds and at + interval 7 seconds"
+        on = F.expr(text if how != "inner" else f"{text} and n % 2 = length(ad) % 2")
     clicks.join(views, on, how).to("out", value=Json())
     rng = random.Random(how)
     left = [(rng.choice(["a", "b", "c", None]), n, rng.randint(0, 60)) for n in range(60)]
@@ -171,7 +170,7 @@ def test_a_condition_as_spark_batch_has_it(spark, how):
         spark.createDataFrame(
             [(u, ad, ZERO + dt.timedelta(seconds=t)) for u, ad, t in right], "viewer string, ad string, seen timestamp"
         ),
-        F.expr(on) if isinstance(on, str) else on,
+        on,
         how,
     )
     columns = [name for name in ("user", "n", "viewer", "ad") if name in batch.columns]
@@ -275,28 +274,66 @@ def test_a_stream_may_be_joined_with_itself_and_with_a_third(spark):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda c, v: c.join(v, "page", within="1 second"), "name `page` cannot be resolved"),
+        (lambda c, v: c.join(v, "page", within="1 second"), "column `page` cannot be resolved on the right side"),
         (
-            lambda c, v: c.join(v.withColumn("user", F.lit(1)), "user", within="1 second"),
-            "'user' is string in the left stream and int in the right one",
+            lambda c, v: c.join(v.withColumn("n", F.lit(1)), "user", within="1 second").to("out"),
+            r"to\('out'\) writes two columns 'n'; give one of them another name",
         ),
+        (lambda c, v: c.join(v, "user", within="soon"), "within=.*'soon'.* of join.*Unable to parse 'soon'"),
+        (lambda c, v: c.withWatermark("n", "1 hour"), '`n` has the invalid type "BIGINT", but expected "TIMESTAMP"'),
         (
-            lambda c, v: c.join(v.withColumn("n", F.lit(1)), "user", within="1 second"),
-            "both streams have a column 'n'; rename or drop",
+            lambda c, v: c.drop("at").join(v, "user", within="1 second"),
+            r'put withWatermark\("time", "10 minutes"\) before it, on the left stream too',
         ),
-        (lambda c, v: c.join(v, "user", within="soon"), "within='soon' of join"),
-        (lambda c, v: c.withWatermark("n", "1 hour").join(v, "user", within="1 second"), "takes a timestamp or a date"),
-        (lambda c, v: c.drop("at").join(v, "user", within="1 second"), "at.* cannot be resolved"),
     ],
 )
 def test_what_cannot_be_joined_is_refused(spark, build, message):
     builder = StreamsBuilder()
-    build(*two(builder)).to("out", value=Json())
-    with (
-        pytest.raises(TopologyException, match=rf"(?s)test_stream_joins.py:\d+: .*{message}"),
-        TopologyTestDriver(builder.build(), spark=spark),
-    ):
-        pass
+    clicks, views = two(builder)
+
+    def topology():
+        build(clicks, views)
+        return builder.build()
+
+    with pytest.raises(TopologyException, match=rf"(?s)test_stream_joins.py:\d+: .*{message}"):
+        TopologyTestDriver(topology(), spark=spark)
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        lambda c, v, both: both.select("user", c["n"], v["n"].alias("m")),
+        lambda c, v, both: (
+            both.withColumnRenamed("user", "USER").selectExpr("user", "C.n", "V.N as M").toDF("user", "n", "m")
+        ),
+    ],
+    ids=["of the sides", "of their names"],
+)
+def test_both_streams_may_have_a_column_of_one_name(spark, select):
+    builder = StreamsBuilder()
+    clicks, views = two(builder)
+    clicks, views = clicks.alias("c"), views.withColumn("n", F.length("ad")).alias("v")
+    select(clicks, views, clicks.join(views, "USER", within="1 second")).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        click(driver, "ada", 0, 7)
+        view(driver, "ada", 1, "ad-1")
+        view(driver, "ada", 2, "ad-10")
+        assert driver.create_output_topic("out").read_rows() == [{"user": "ada", "n": 7, "m": 4}]
+
+
+def test_columns_of_other_types_are_compared_as_spark_compares_them(spark):
+    builder = StreamsBuilder()
+    clicks, views = two(builder)
+    numbers = views.select(F.length("ad").alias("user"), "ad", "seen")
+    clicks.join(numbers, "user", within="1 second").select("user", "n", "ad").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        click(driver, "2", 0, 7)
+        click(driver, "3", 0, 8)
+        view(driver, "ada", 0, "ad")
+        frame = spark.createDataFrame([("2", 7), ("3", 8)], "user string, n long")
+        other = spark.createDataFrame([(2, "ad")], "user int, ad string")
+        wanted = [row.asDict() for row in frame.join(other, "user").collect()]
+        assert driver.create_output_topic("out").read_rows() == wanted
 
 
 @pytest.mark.parametrize("read", ["alone", "grouped"])
@@ -343,7 +380,7 @@ def test_days_of_a_condition_need_a_zone_where_each_has_24_hours(spark):
         builder = StreamsBuilder()
         clicks = builder.stream("clicks", key=String("user"), value=CLICK).withWatermark("at", "1 hour")
         views = builder.stream("views", key=String("viewer"), value=VIEW).withWatermark("seen", "1 hour")
-        on = "viewer = user" + (f" and seen between at and at + interval {most}" if most else "")
+        on = F.expr("viewer = user" + (f" and seen between at and at + interval {most}" if most else ""))
         clicks.join(views, on, **more).to("out", value=Json())
         with TopologyTestDriver(builder.build(), spark=spark):
             pass

@@ -154,7 +154,7 @@ def test_the_first_rows_of_each_key_are_grouped(spark):
     ("aggregate", "message"),
     [
         (F.max, "max(age) is not supported for the rows of a table: when a row changes, its old version must be"),
-        (lambda age: F.max(age).alias("m"), "max(age) AS m is not supported for the rows of a table"),
+        (lambda age: F.max(age).alias("m"), "max(age) is not supported for the rows of a table"),
         (lambda age: F.max(age) + 1, "max(age) is not supported for the rows of a table"),
         (F.collect_list, "or put to_stream() before groupBy()"),
         (F.listagg, "DISTINCT values, collect_set, mode, median or percentile"),
@@ -171,7 +171,10 @@ def test_aggregates_that_cannot_take_rows_out_are_refused(spark, aggregate, mess
 
 
 def test_sessions_of_a_table_are_refused(spark):
-    builder = StreamsBuilder()
-    table = builder.table("users", key=String("user"), value=Json("time timestamp"))
-    with pytest.raises(TopologyException, match=r"test_table_groups.py:\d+: groupBy\(\) of a table takes no F.session"):
-        table.groupBy(F.session_window("time", "5 minutes"))
+    table = StreamsBuilder().table("users", key=String("user"), value=Json("country string, time timestamp"))
+    for more in ((), ("country",)):
+        grouped = table.groupBy(*more, F.session_window("time", "5 minutes"))
+        with pytest.raises(
+            TopologyException, match=r"test_table_groups.py:\d+: groupBy\(\) of a table takes no F.session"
+        ):
+            grouped.count()
