@@ -13,9 +13,9 @@ VALUE = st.none() | st.integers(0, 2)
 TABLES = st.tuples(*(st.tuples(VALUE, VALUE, st.integers(0, 9)) for _ in range(3)))
 
 
-def rows_of(name, was, now, time):
-    """Return a table of one key."""
-    column = {kind: {name: pa.array([value], pa.int64())} for kind, value in (("was", was), ("now", now))}
+def rows_of(was, now, time):
+    """Return a table of one key and one column."""
+    column = {kind: (pa.array([value], pa.int64()),) for kind, value in (("was", was), ("now", now))}
     some = was is not None or now is not None
     times = np.array([time if some and not (now is None and was is None) else NEVER])
     return Rows(
@@ -39,7 +39,7 @@ def test_rows_are_joined_as_they_were_and_as_they_are(tables, first, second, lef
     tree = JoinedTables(second, JoinedTables(first, 0, 1), 2)
     if not left_deep:
         tree = JoinedTables(second, 0, JoinedTables(first, 1, 2))
-    found = _joined(tree, [rows_of(name, *table) for name, table in zip("abc", tables, strict=True)])
+    found = _joined(tree, [rows_of(*table) for table in tables])
 
     def expected(which):
         a, b, c = (
@@ -48,7 +48,7 @@ def test_rows_are_joined_as_they_were_and_as_they_are(tables, first, second, lef
         return joined(second, joined(first, a, b), c) if left_deep else joined(second, a, joined(first, b, c))
 
     def said(there, columns):
-        row = {name: column[0].as_py() for name, column in columns.items()}
+        row = {name: column[0].as_py() for name, column in zip("abc", columns, strict=True)}
         return {name: value for name, value in row.items() if value is not None} if there[0] else None
 
     was, now = expected(0), expected(1)
@@ -59,15 +59,15 @@ def test_rows_are_joined_as_they_were_and_as_they_are(tables, first, second, lef
 
 
 def test_the_time_is_the_later_one_of_both_and_of_what_was_deleted():
-    sides = [rows_of("a", 1, 2, 5), rows_of("b", 1, None, 9)]
+    sides = [rows_of(1, 2, 5), rows_of(1, None, 9)]
     assert _joined(JoinedTables("left", 0, 1), sides).times.tolist() == [9]
-    sides = [rows_of("a", 1, 2, 5), rows_of("b", None, None, 9)]
+    sides = [rows_of(1, 2, 5), rows_of(None, None, 9)]
     assert _joined(JoinedTables("left", 0, 1), sides).times.tolist() == [5]
     assert _joined(JoinedTables("inner", 0, 1), sides).times.tolist() == [NEVER]
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 def test_nothing_is_joined_of_nothing(how):
-    empty = rows_of("a", None, None, 0), rows_of("b", None, None, 0)
+    empty = rows_of(None, None, 0), rows_of(None, None, 0)
     found = _joined(JoinedTables(how, 0, 1), list(empty))
     assert not (found.is_ | found.was | found.changed).any()

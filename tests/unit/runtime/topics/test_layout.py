@@ -108,7 +108,8 @@ def two_topics(*, repartitioned):
 def test_topics_of_different_widths_are_not_grouped_as_one_stream():
     known = {"flights": 4, "charter": 8, "carriers": 1, "copies": 1}
     words = (
-        r'test_layout\.py:\d+: groupBy\("carrier"\)\.count\(\) is of the stream of .*test_layout\.py:\d+.*'
+        r"test_layout\.py:\d+: groupBy\(carrier\)\.agg\(count\(1\) AS count\) is of the stream of "
+        r".*test_layout\.py:\d+.*"
         r"'flights' has 4, 'charter' has 8\. .*repartition\(\.\.\.\).* the same number"
     )
     with pytest.raises(StreamsException, match=words):
