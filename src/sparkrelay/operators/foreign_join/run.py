@@ -44,7 +44,8 @@ class ForeignJoinRunner(StepSpec):
         keys: Arrow schema of the key of ``referencing``: the foreign key, then the rest of the left table's key.
         foreign: number of columns of the foreign key.
         own: names of the left table's key columns.
-        output: Arrow schema of the answers: the left table's columns, the right one's without its key, hidden ones.
+        output: Arrow schema of the answers: the left table's columns, the right one's without its key, with ``left``
+            whether the right table has a row, hidden ones.
     """
 
     referencing: TableRunner
@@ -83,7 +84,7 @@ class ForeignJoinRunner(StepSpec):
         theirs = self.output.names[len(self.keys) + len(own) :]
         kinds = np.where(there, NEW, np.where(left.is_, NO_ROW, OLD)).astype(np.int32)
         given = {
-            **{name: column.take(at) for name, column in zip(theirs, right.are, strict=False)},
+            **dict(zip(theirs, (*(column.take(at) for column in right.are), found), strict=False)),
             **dict(zip(own, left.are, strict=True)),
             **columns,
             hidden_columns.PARTITION: pa.repeat(pa.scalar(task.task.partition, pa.int32()), len(keys)),

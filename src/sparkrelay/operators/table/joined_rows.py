@@ -46,7 +46,8 @@ class Rows:
     """Rows of a table or join for some keys; missing rows have null columns.
 
     Attributes:
-        were: columns without the key's, before the micro-batch; of a join the left side's, then the right one's.
+        were: columns without the key's, before the micro-batch; of a join the left side's, then the right one's, then
+            for each side that need not have a row whether it had one.
         are: the same after it.
         was: which keys had a row before.
         is_: which keys have one after.
@@ -118,9 +119,10 @@ def _joined(join: JoinedTables | int, tables: list[Rows]) -> Rows:
         return tables[join]
     left, right = _joined(join.left, tables), _joined(join.right, tables)
     was, is_ = _present(join.how, left.was, right.was), _present(join.how, left.is_, right.is_)
+    optional = {"left": (right,), "right": (left,), "full": (left, right)}.get(join.how, ())
     return Rows(
-        _where(was, left.were, right.were),
-        _where(is_, left.are, right.are),
+        _where(was, left.were, right.were, [pa.array(side.was) for side in optional]),
+        _where(is_, left.are, right.are, [pa.array(side.is_) for side in optional]),
         was,
         is_,
         (was | is_) & (left.changed | right.changed),

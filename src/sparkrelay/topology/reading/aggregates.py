@@ -62,6 +62,11 @@ def aggregated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
             'column, groupBy("key")'
         )
     names = key_names(given, at.by_field["aggregateExpressions"])
+    if rows.node.is_table and any(one.is_attribute and SESSION in _metadata(rows, one) for one in given):
+        raise TopologyException(
+            f"{where}: groupBy() of a table takes no F.session_window(): sessions merge as rows come, and rows of a "
+            "table change and go. Put to_stream() before it, which groups each change"
+        )
     rows, now, before, decides = regrouped(record, call, rows, given, keys, names)
     calls, direct = read_calls(results, where)
     time = event_time(rows)
@@ -102,6 +107,10 @@ def aggregated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
     if call.late_to is not None:
         _late(record, call, rows, before, node, windows)
     return _finished(node, keys, results, calls, direct)
+
+
+def _metadata(rows: Rows, one: Expression) -> dict[str, Any]:
+    return rows.column(one.number).field.metadata or {}
 
 
 def key_names(given: Sequence[Expression], shown: Sequence[Expression]) -> list[str]:
@@ -259,7 +268,7 @@ def _check_windows(
             'for ever; put withWatermark("time", "10 minutes") before groupBy(), how late rows may come'
         )
     for one in given:
-        if not one.is_attribute or not {WINDOW, SESSION} & {*(rows.column(one.number).field.metadata or {})}:
+        if not one.is_attribute or not {WINDOW, SESSION} & {*_metadata(rows, one)}:
             continue
         column = rows.column(one.number)
         if sessions and one.number in rows.made:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.catalyst.intervals import literal_us
 from sparkrelay.catalyst.jvm import items
+from sparkrelay.catalyst.words import type_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +58,15 @@ def terms_of(condition: Both | None, left: Rows, right: Rows) -> Terms:
                 continue
         terms.rest.append(one)
     return terms
+
+
+def differing_types(own: Expression, theirs: Expression) -> tuple[str, str] | None:
+    """Return the types of two columns that are compared by a cast of one of them; None for other expressions."""
+    plain = [one.children[0] if one.kind == "Cast" else one for one in (own, theirs)]
+    if not all(one.is_attribute for one in plain) or "Cast" not in {own.kind, theirs.kind}:
+        return None
+    first, second = (type_words(one.fields["dataType"]) for one in plain)
+    return first, second
 
 
 def _is_of(one: Both, numbers: set[int]) -> bool:
@@ -144,9 +154,11 @@ def _time(read: Expression, java: Any) -> tuple[int, int] | None:
     """Return the column that an expression is, and what is added to it, in microseconds; None for another one."""
     if read.is_attribute:
         return read.number, 0
-    if len(read.children) == 1 and read.kind not in {"UnaryMinus"}:
-        # What Spark puts in the place of others: Cast between equal times, DatetimeSub.
-        return _time(read.children[0], java.children().head()) if read.kind in _PASSED else None
+    if len(read.children) == 1:
+        # What Spark puts in the place of others: a Cast of a timestamp to a timestamp, DatetimeSub.
+        child = java.children().head()
+        same = read.kind == "Cast" and java.dataType().equals(child.dataType())
+        return _time(read.children[0], child) if same or read.kind in _PASSED else None
     if read.kind in {"TimestampAddInterval", "TimeAdd"}:
         begin, added = zip(read.children, items(java.children()), strict=True)
         time, us = _time(*begin), _interval(*added)

@@ -14,6 +14,7 @@ from sparkrelay.operators.delay.step import RECORD_TIME, Delay
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import EmittingNode, EventTime, LookupNode, RepartitionNode, behind_state, ways_back
+from sparkrelay.topology.reading.conditions import differing_types
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
 from sparkrelay.topology.reading.tables import holds_rows, stored_table
 from sparkrelay.topology.record import begin, filtered, named, unique, with_rows
@@ -171,6 +172,14 @@ def _by_key(
         else:
             others.append(_equal(own, theirs))
     if len(found) < len(side.key):
+        for own, theirs in pairs:
+            if (types := differing_types(own.read, theirs.read)) is not None:
+                name = side.rows.column(side.key[0]).name
+                raise TopologyException(
+                    f"{reader.call.where}: join() with the table of {side.table.call_site}: its key {name!r} is "
+                    f"{types[1]}, and the stream's column {types[0]}; cast the stream's, "
+                    f'withColumn("{name}", F.col("{name}").cast("{types[1]}"))'
+                )
         listed = ", ".join(repr(theirs.read.name) for _, theirs in pairs if theirs.read.is_attribute) or "no column"
         key = ", ".join(map(repr, side.table.step.keys))
         raise TopologyException(

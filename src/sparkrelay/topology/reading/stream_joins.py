@@ -162,7 +162,8 @@ def _span(reader: Reader, left: Rows, right: Rows, terms: Terms) -> tuple[int, i
             "one of them out"
         )
     if call.within is not None:
-        with spark_errors(f"{call.where}: within={call.within!r} of {call.method}(), read as a delay"):
+        written = call.within[0] if call.within[0] == call.within[1] else call.within
+        with spark_errors(f"{call.where}: within={written!r} of {call.method}(), read as a delay"):
             span = interval_us(call.within[0]), interval_us(call.within[1])
     elif by_condition is not None:
         span = by_condition

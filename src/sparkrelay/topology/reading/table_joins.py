@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import BooleanType, StructField, StructType
 
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, project, replaced
-from sparkrelay.catalyst.jvm import catalyst, items, seq
+from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
+from sparkrelay.topology.reading.conditions import differing_types
 from sparkrelay.topology.reading.tables import keep_newest, stored_table
 from sparkrelay.topology.record import begin, unique, with_rows
 from sparkrelay.topology.schemas import without_metadata
@@ -97,16 +98,7 @@ def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms, abov
     shown = []
     for place in range(int(output.size())):
         one = output.apply(place)
-        value = columns.get(int(one.exprId().id()))
-        if value is not None:
-            shown.append(alias(value, str(one.name()), one.exprId()))
-        elif not above:
-            # Whether this side has a row nothing says: a key of it is not known.
-            raise TopologyException(
-                f"{where} of two tables, {how}: {str(one.name())!r} of the side that need not have a row is not "
-                "known; join "
-                "by names that both tables have, on=, which makes one column of both"
-            )
+        shown.append(alias(columns[int(one.exprId().id())], str(one.name()), one.exprId()))
     plan = project([*shown, *coalesced], plan)
     for rest in terms.rest:
         plan = catalyst("plans.logical.Filter", rest.java, plan)
@@ -191,7 +183,10 @@ def _by_key(reader: Reader, sides: list[_Side], how: str) -> Rows:
     call = reader.call
     width = len(sides[0].key)
     left, right = (_columns(side.table) for side in sides)
+    # For each side that need not have a row: whether it has one.
+    flags = {"left": ["right_found"], "right": ["left_found"], "full": ["left_found", "right_found"]}.get(how, [])
     others = [StructField(field.name, field.dataType) for field in (*left[width:], *right[width:])]
+    others += [StructField(name, BooleanType()) for name in flags]
     names = unique(field.name for field in (*left[:width], *others))
     fields = [
         StructField(name, field.dataType, field.nullable)
@@ -216,22 +211,28 @@ def _by_key(reader: Reader, sides: list[_Side], how: str) -> Rows:
 
 
 def _columns_of(rows: Rows, sides: list[_Side], how: str) -> dict[int, Any]:
-    """Return Catalyst's number of a column of either side -> the column of the joined rows that it is.
-
-    A key of a side that need not have a row is left out: nothing says whether it has.
-    """
+    """Return Catalyst's number of a column of either side -> the column of the joined rows that it is."""
     output = items(analyzed(rows.frame).output())
     width = len(sides[0].key)
     first = len(_columns(sides[0].table))
+    flags = output[first + len(_columns(sides[1].table)) - width :]
+    # Of each side: whether it has a row; None: it always has.
+    found = {"left": (None, *flags), "right": (*flags, None), "full": tuple(flags)}.get(how, (None, None))
     known: dict[int, Any] = {}
     for index, side in enumerate(sides):
-        whole = how == "inner" or how == ("left", "right")[index]
         for number, place in side.places.items():
             if place >= width:
                 known[number] = output[place if index == 0 else first + place - width]
-            elif whole:
-                known[number] = output[place]
+            else:
+                known[number] = _where_found(found[index], output[place])
     return known
+
+
+def _where_found(found: Any | None, value: Any) -> Any:
+    """Return a column, null where the side that it is of has no row."""
+    if found is None:
+        return value
+    return catalyst("expressions.If", found, value, catalyst_object("expressions.Literal").create(None, value.dataType()))
 
 
 def _take_coalesced(above: list[tuple[Plan, int]], sides: list[_Side], terms: Terms, rows: Rows) -> list[Any]:
@@ -291,6 +292,8 @@ def _by_foreign_key(reader: Reader, sides: list[_Side], own: list[int], how: str
     assert isinstance(referencing, AggregationNode)
     theirs = _columns(right.table)[len(right.key) :]
     fields = [StructField(field.name, field.dataType) for field in (*columns, *theirs)]
+    if how == "left":
+        fields.append(StructField("right_found", BooleanType()))
     called = unique(field.name for field in fields)
     made = StructType([StructField(name, field.dataType) for name, field in zip(called, fields, strict=True)])
     join = TableJoinNode(
@@ -341,8 +344,9 @@ def _by_foreign_key(reader: Reader, sides: list[_Side], own: list[int], how: str
     for number, place in right.places.items():
         if place >= len(right.key):
             known[number] = output[len(columns) + place - len(right.key)]
-        elif how == "inner":
-            known[number] = known[own[right.key.index(number)]]
+        else:
+            found = output[-1] if how == "left" else None
+            known[number] = _where_found(found, known[own[right.key.index(number)]])
     return rows, known
 
 
@@ -352,6 +356,13 @@ def _key(side: _Side) -> str:
 
 def _refuse(where: str, sides: list[_Side], pairs: list[tuple[Any, Any]]) -> NoReturn:
     left, right = (_key(side) for side in sides)
+    for own, theirs in pairs:
+        if (types := differing_types(own, theirs)) is not None:
+            name = next(iter(own.children), own).name if own.kind == "Cast" else own.name
+            raise TopologyException(
+                f"{where}: {name!r} is {types[0]} in the left table and {types[1]} in the right one, so equal keys are "
+                "encoded differently and belong to different tasks; read both topics with the same key format"
+            )
     named = ", ".join(repr(own.name) if own.is_attribute else "an expression" for own, _ in pairs)
     if left == right:
         raise TopologyException(
