@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from py4j.java_gateway import get_field
+
 from sparkrelay.catalyst.jvm import java
 
 _INTERVALS = "org.apache.spark.sql.catalyst.util.IntervalUtils"
@@ -32,6 +34,5 @@ def literal_us(value: Any) -> int | None:
     """Return the value of an interval's literal in us, of the JVM's; None where its length varies, as of months."""
     if isinstance(value, int):
         return value
-    if int(value.months):
-        return None
-    return int(value.days) * _A_DAY_US + int(value.microseconds)
+    months, days, us = (int(get_field(value, name)) for name in ("months", "days", "microseconds"))
+    return None if months else days * _A_DAY_US + us

@@ -11,7 +11,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.catalyst.jvm import items
 from sparkrelay.catalyst.remembered import remembered
+from sparkrelay.catalyst.unsaid import UNSAID, ask_unsaid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -118,9 +120,12 @@ class Plan:
             return parent.java.children().apply(place)
         return self.source
 
-    @property
+    @remembered
     def ways(self) -> tuple[tuple[Expression, ...], ...]:
         """Of an ``Expand``: the rows that it makes of each, as expressions in the order of its columns."""
+        if self.fields["projections"] is None:
+            # What ``unpivot`` makes is no list to whoever writes the JSON.
+            return tuple(tuple(map(read_expression, items(way))) for way in items(self.java.projections()))
         return tuple(tuple(map(_expression, way)) for way in self.fields["projections"])
 
     @property
@@ -156,8 +161,30 @@ class Plan:
 
 
 def read_plan(java: JavaObject) -> Plan:
-    """Return an analysed plan, read in one call to the JVM."""
-    return _plan(json.loads(java.toJSON()), java)
+    """Return an analysed plan, read in one call to the JVM, and few more where JSON does not say all."""
+    text = str(java.toJSON())
+    plan = _plan(json.loads(text), java)
+    if any(field in text for field in UNSAID):
+        for node in plan.below():
+            ask_unsaid(node.expressions, node)
+    return plan
+
+
+def read_expression(java: JavaObject) -> Expression:
+    """Return an expression in the JVM as a value."""
+    return _expression(json.loads(java.toJSON()))
+
+
+def expression_of(json_nodes: Any) -> Expression:
+    """Return the expression that a field of another one holds, as it stands in JSON."""
+    return _expression(json_nodes)
+
+
+class _Fields(dict[str, tuple["Expression", ...]]):
+    """Field -> its expressions; none for a field without."""
+
+    def __missing__(self, name: str) -> tuple[Expression, ...]:
+        return ()
 
 
 def _plan(nodes: list[dict[str, Any]], source: JavaObject | None) -> Plan:
@@ -168,7 +195,7 @@ def _plan(nodes: list[dict[str, Any]], source: JavaObject | None) -> Plan:
         node = next(rest)
         children = tuple(read() for _ in range(node["num-children"]))
         fields = {name: value for name, value in node.items() if name not in _OWN}
-        by_field = {name: found for name, value in fields.items() if (found := tuple(_expressions(value)))}
+        by_field = _Fields({name: found for name, value in fields.items() if (found := tuple(_expressions(value)))})
         plan = Plan(_kind(node), children, fields, by_field)
         for place, child in enumerate(children):
             child.source = plan, place

@@ -8,8 +8,10 @@ of here: those are written with all their fields.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.catalyst.tree import expression_of
 from sparkrelay.catalyst.windows import time_window
 
 if TYPE_CHECKING:
@@ -59,7 +61,6 @@ _LEFT_OUT: Final = frozenset(
             "randomSeed",
             "evalType",
             "exprId",
-            "failOnError",
             "func",
             "hidden",
             "metadata",
@@ -75,6 +76,8 @@ _LEFT_OUT: Final = frozenset(
         ),
     }
 )
+#: What escapes a character in a pattern unless the pattern says otherwise.
+_NO_ESCAPE: Final = "\\"
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*\Z")
 
@@ -122,6 +125,8 @@ class _Words:
 
     def _function(self, one: Expression) -> str:
         name = _KNOWN_AS.get(one.kind) or _HUMP.sub("_", one.kind).lower()
+        if one.fields.get("evalMode") == "TRY" and not name.startswith("try_"):
+            name = f"try_{name}"
         arguments = [*map(self.of, one.children), *_fields(one)]
         zone = one.fields.get("timeZoneId")
         return f"{name}({', '.join(arguments)})" + (f" in {zone}" if zone else "")
@@ -139,7 +144,8 @@ class _Words:
 
     def cast(self, one: Expression) -> str:
         zone = one.fields.get("timeZoneId")
-        what = f"CAST({self.of(one.children[0])} AS {type_words(one.fields['dataType'])})"
+        tried = "TRY_" if one.fields.get("evalMode") == "TRY" else ""
+        what = f"{tried}CAST({self.of(one.children[0])} AS {type_words(one.fields['dataType'])})"
         return f"{what} in {zone}" if zone and _needs_zone(one) else what
 
     def case(self, one: Expression) -> str:
@@ -160,6 +166,9 @@ class _Words:
     def field(self, one: Expression) -> str:
         """Return a field of a struct."""
         (struct,) = one.children
+        if struct.kind == "JsonToStructs" and struct.fields.get("options") == "Map()":
+            # The other fields of the schema make no difference.
+            struct = _with_field(struct, int(one.fields["ordinal"]))
         name = one.fields.get("name")
         of = struct.fields.get("dataType")
         if name is None and isinstance(of, dict):
@@ -186,18 +195,35 @@ class _Words:
         return f"{one.name}({', '.join(map(self.of, one.children))})"
 
 
+def _with_field(parsed: Expression, place: int) -> Expression:
+    """Return ``from_json`` by a schema of one of its fields alone."""
+    schema = parsed.fields["schema"]
+    return replace(parsed, fields={**parsed.fields, "schema": {**schema, "fields": [schema["fields"][place]]}})
+
+
 def _literal(one: Expression) -> str:
     value, kind = one.fields.get("value"), type_words(one.fields["dataType"])
     if value is None:
         return "NULL"
     if kind in {"int", "boolean"}:
         return str(value)
+    if kind == "binary":
+        return f"X'{value}'"
     text = "'" + str(value).replace("'", "''") + "'"
     return text if kind == "string" else f"{kind} {text}"
 
 
 _SPECIAL: Final[dict[str, Callable[[_Words, Expression], str]]] = {
     "AggregateExpression": _Words.aggregate,
+    "Between": lambda words, one: " ".join(
+        (
+            words.inside(expression_of(one.fields["input"])),
+            "BETWEEN",
+            words.inside(expression_of(one.fields["lower"])),
+            "AND",
+            words.inside(expression_of(one.fields["upper"])),
+        )
+    ),
     "Alias": lambda words, one: f"{words.of(one.children[0])} AS {quoted(one.name)}",
     "AttributeReference": _Words.attribute,
     "CaseWhen": _Words.case,
@@ -236,7 +262,10 @@ def _fields(one: Expression) -> Iterator[str]:
             and places == [*range(following, following + len(places))]
         ):
             following += len(places)
-        elif name not in _LEFT_OUT and value not in (None, [], "") and not _holds_tree(value):
+        elif name == "failOnError":
+            # Under ANSI rules an error is one.
+            yield from () if value else ("failOnError=False",)
+        elif name not in _LEFT_OUT and value not in (None, [], "", "Map()", _NO_ESCAPE) and not _holds_tree(value):
             yield f"{name}={_field_words(value)}"
 
 

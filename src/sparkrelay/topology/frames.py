@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import GroupedData
 from pyspark.sql.classic.dataframe import DataFrame
 
 from sparkrelay.catalyst.frames import analyzed, without_leaves
@@ -23,6 +24,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.nodes import AggregationNode
+from sparkrelay.topology.public_calls import checked_call, public_calls
 from sparkrelay.topology.reading.calls import Call
 from sparkrelay.topology.reading.rankings import PLACED, Unlimited, with_place
 from sparkrelay.topology.reading.reader import Reader
@@ -48,7 +50,7 @@ _SAYING: Final = frozenset(
 #: Those that would have Spark run it, or see all of its rows.
 _REFUSED: Final = frozenset(
     {
-        *("approxQuantile", "cache", "checkpoint", "coalesce", "collect", "corr", "count", "cov", "crosstab"),
+        *("agg", "approxQuantile", "cache", "checkpoint", "coalesce", "collect", "corr", "count", "cov", "crosstab"),
         *("createGlobalTempView", "createOrReplaceGlobalTempView", "describe", "executionInfo", "first"),
         *("foreachPartition", "freqItems", "head", "inputFiles", "isEmpty", "limit", "localCheckpoint", "mapInArrow"),
         *("mapInPandas", "mergeInto", "offset", "orderBy", "pandas_api", "persist", "plot", "randomSplit", "rdd"),
@@ -65,6 +67,8 @@ def _wrapped(name: str) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def method(self: Frame, *args: Any, **kwargs: Any) -> Any:
+        if name in self._refuses:
+            raise self._missing(name)
         if getattr(_inside, "calls", False):
             # PySpark's methods use one another.
             return plain(self, *args, **kwargs)
@@ -74,11 +78,14 @@ def _wrapped(name: str) -> Callable[..., Any]:
     return method
 
 
+@public_calls
 class Frame(DataFrame):
     """Rows at some place of a pipeline: a DataFrame, as far as rows can be taken one by one."""
 
     _kind: ClassVar[str]
     _supported: ClassVar[frozenset[str]]
+    #: PySpark's methods that rows of this kind do not have.
+    _refuses: ClassVar[frozenset[str]] = frozenset()
 
     _record: Record
     _rows: Rows
@@ -115,6 +122,8 @@ class Frame(DataFrame):
         """
         with spark_errors(call.call_site), _calls():
             made = make()
+        if isinstance(made, GroupedData):
+            raise self._missing(call.method)
         known = tuple(other._rows for other in others if isinstance(other, Frame))
         return self._taken(call, made, known) if isinstance(made, DataFrame) else made
 
@@ -150,6 +159,12 @@ class Frame(DataFrame):
         if name in self.columns:
             return super().__getattr__(name)
         raise self._missing(name)
+
+    def __getitem__(self, item: Any) -> Any:
+        """Return a column, or choose columns or rows, as ``DataFrame[...]``."""
+        if getattr(_inside, "calls", False):
+            return DataFrame.__getitem__(self, item)
+        return self._made(Call(find_call_site(), "[...]"), lambda: DataFrame.__getitem__(self, item))
 
     def where(self, condition: Any) -> Any:
         """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``.
@@ -207,6 +222,8 @@ class Frame(DataFrame):
 
     def createOrReplaceTempView(self, name: str) -> None:
         """Have the queries of this builder call these rows so, as ``DataFrame.createOrReplaceTempView``."""
+        if not isinstance(name, str) or not name.strip():
+            raise TopologyException(f"{find_call_site()}: createOrReplaceTempView() takes a name, not {name!r}")
         self._record.use(self._rows)
         self._record.views[name] = self._rows
 
@@ -237,7 +254,7 @@ def _refused(name: str) -> Any:
 for _name in dir(DataFrame):
     if _name.startswith("_") or _name in _SAYING or _name in vars(Frame):
         continue
-    setattr(Frame, _name, _refused(_name) if _name in _REFUSED else _wrapped(_name))
+    setattr(Frame, _name, _refused(_name) if _name in _REFUSED else checked_call(_wrapped(_name)))
 
 
 class _calls:  # noqa: N801 - a context

@@ -47,6 +47,7 @@ class GroupedStream:
         self._columns = columns
         self._topic = check_name(topic, call_site)
         self._call_site = call_site
+        self._regrouped: dict[Any, Any] = {}
         with spark_errors(call_site):
             self._data = getattr(DataFrame, method)(frame, *columns)
         frame._record.open[self] = f"{call_site}: {method}() is not followed by agg(...) or count()"
@@ -84,7 +85,7 @@ class GroupedStream:
             raise TopologyException(
                 f'{call_site}: agg() takes a retention such as "7 days", not retention={retention!r}'
             )
-        if not exprs:
+        if not exprs or exprs in [([],), ({},)]:
             raise TopologyException(f'{call_site}: agg() has no aggregates; such as agg(F.count("*").alias("n"))')
         given = tuple(exprs[0]) if len(exprs) == 1 and isinstance(exprs[0], list | tuple) else exprs
         more = {"late_to": late_to, "retention": retention}
@@ -200,7 +201,9 @@ class GroupedStream:
             )
         check_unsupported(method, *others, call_site)
         frame._record.open.pop(self, None)
-        call = Call(call_site, method, name=check_name(name, call_site), topic=self._topic)
+        call = Call(
+            call_site, method, name=check_name(name, call_site), topic=self._topic, regrouped=self._regrouped
+        )
         with spark_errors(call_site):
             grouped = self._data.agg(F.count("*"))
         modes = output_mode, time_mode
@@ -220,5 +223,7 @@ class GroupedStream:
             raise TopologyException(f"{call_site}: {method}() takes logged=True or logged=False, not {logged!r}")
         self._frame._record.open.pop(self, None)
         name = check_name(name, call_site)
-        call = Call(call_site, method, name=name, topic=self._topic, logged=logged, **more)
+        call = Call(
+            call_site, method, name=name, topic=self._topic, logged=logged, regrouped=self._regrouped, **more
+        )
         return self._frame._made(call, make)

@@ -32,6 +32,7 @@ class Node:
         text: the step as people read it.
         leaf: what stands for its rows.
         spread: which of its columns decide in which task a row is.
+        finish: how many of the first projections above the leaf put the step's columns into the plan's order.
         shared: behind a step that emits a stream with several ways out: the topic at which they begin; else None.
     """
 
@@ -39,6 +40,7 @@ class Node:
     text: str
     leaf: Leaf = field(init=False)
     spread: Spread = field(init=False)
+    finish: int = field(init=False, default=0)
     shared: RepartitionNode | None = field(init=False, default=None)
 
     is_table: ClassVar[bool] = False

@@ -29,11 +29,12 @@ def public_calls(cls: ClassT) -> ClassT:
     """
     for name, member in list(vars(cls).items()):
         if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
-            setattr(cls, name, _checked(member))
+            setattr(cls, name, checked_call(member))
     return cls
 
 
-def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
+def checked_call(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that raises TopologyException, not TypeError, for arguments that do not fit."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)

@@ -246,9 +246,9 @@ def spark_errors(call_site: CallSite | str) -> Iterator[None]:
         raise TopologyException(f"{call_site}: {message}{_TWO_COLUMNS if ambiguous else ''}") from error
     except Py4JError as error:
         # What PySpark has no error of its own for: behind the JVM's class stand its stack's frames.
-        cause = next((line for line in str(error).splitlines() if line.startswith(": ")), f": {error!r}")
+        cause = next((line for line in str(error).splitlines() if line.startswith(": ")), ": the arguments do not fit")
         raise TopologyException(f"{call_site}{cause}") from error
     except SparkRelayError:
         raise
-    except (TypeError, ValueError, ArithmeticError, AttributeError, AssertionError) as error:
+    except (TypeError, ValueError, ArithmeticError, AttributeError, AssertionError, LookupError) as error:
         raise TopologyException(f"{call_site}: {error}") from error

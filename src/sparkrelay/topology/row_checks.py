@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.rows import Rows
+from sparkrelay.topology.rows import DRAWING, Rows
 from sparkrelay.topology.structure import Segment
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _PLACED: Final = frozenset(
     {"InputFileBlockLength", "InputFileBlockStart", "InputFileName", "MonotonicallyIncreasingID", "SparkPartitionID"}
 )
+#: Digits of seeds that a user may have written.
+_SHORT: Final = 9
 #: Nodes that make several rows of one, or none.
 MULTIPLYING: Final = frozenset({"Expand", "Generate"})
 
@@ -29,14 +31,13 @@ def check_rows(legs: Sequence[Leg]) -> None:
     """Check the steps of all legs.
 
     Raises:
-        TopologyException: a function is not row-wise; what was made of a table's row could not be taken back; values
-            are drawn that would be others on each way; or a step keeps a deletion from a table.
+        TopologyException: a function is not row-wise; what was made of a table's row could not be taken back; or values
+            are drawn that would be others on each way.
     """
     for leg in legs:
         for rows in _all_rows(leg):
             check_places(rows)
         _check_taken_back(leg)
-        _check_deletions(leg)
     _check_drawn_once(legs)
 
 
@@ -83,10 +84,30 @@ def check_places(rows: Rows) -> None:
         parts = (part for node, _ in rows.steps for one in node.expressions for part in one.below())
         return next((part for part in parts if part.kind in _PLACED), None)
 
-    if not rows.is_deterministic and (one := found(rows)) is not None:
+    if rows.is_deterministic:
+        return
+    for node, _ in rows.steps:
+        for one in node.expressions:
+            check_name_without_seed(one, one.name if one.kind == "Alias" else "", rows)
+    if (placed := found(rows)) is not None:
         raise TopologyException(
-            f"{_line(rows, found)} is not row-wise ({words(one)}): its result would depend on which rows happen to be "
+            f"{_line(rows, found)} is not row-wise ({words(placed)}): its result would depend on which rows happen to be "
             "in one micro-batch. What must see all rows of a key is done by groupBy(...).agg(...)"
+        )
+
+
+def check_name_without_seed(one: Expression, name: str, rows: Rows) -> None:
+    """Refuse a column that Spark has named after the seed of what it draws.
+
+    Raises:
+        TopologyException: the name has a seed in it.
+    """
+    drawing = (part for part in one.below() if part.kind in DRAWING)
+    seeds = {str(child.fields.get("value")) for part in drawing for child in part.children if child.kind == "Literal"}
+    if any(len(seed) > _SHORT and seed in name for seed in seeds):
+        raise TopologyException(
+            f"{rows.written[-1].call_site if rows.written else rows.node.call_site}: {name!r} has in its name the seed "
+            'that PySpark has drawn, another one in every process; give the column a name, alias("drawn")'
         )
 
 
@@ -104,20 +125,22 @@ def _check_taken_back(leg: Leg) -> None:
             )
 
 
-def _check_deletions(leg: Leg) -> None:
-    """Refuse steps that may keep a record without a value from the table of newest rows that it deletes from."""
-    if leg.aggregation is None or not leg.aggregation.newest or leg.aggregation.ranking is not None:
-        return
-    if leg.source.changes or leg.lookups:
-        return
-    for part in leg.before:
-        if isinstance(part, Segment) and any(node.kind in MULTIPLYING for node, _ in part.rows.steps):
-            line = _line(part.rows, lambda rows: any(node.kind in MULTIPLYING for node, _ in rows.steps))
-            raise TopologyException(
-                f"{line} in front of to_table() may drop rows, and with them records without a value, which delete "
-                "their key's row. Use where(...), which lets them pass; or put to_table() before this step, and "
-                "to_stream() between both"
-            )
+def check_deletions_pass(rows: Rows) -> None:
+    """Refuse steps that may keep a record without a value from the table of newest rows that it deletes from.
+
+    Raises:
+        TopologyException: a step may.
+    """
+
+    def explodes(rows: Rows) -> bool:
+        return any(node.kind == "Generate" and not node.fields.get("outer") for node, _ in rows.steps)
+
+    if explodes(rows):
+        raise TopologyException(
+            f"{_line(rows, explodes)} in front of to_table() may drop rows, and with them records without a value, "
+            "which delete their key's row. Use where(...), which lets them pass; or put to_table() before this step, "
+            "and to_stream() between both"
+        )
 
 
 def _check_drawn_once(legs: Sequence[Leg]) -> None:

@@ -41,6 +41,8 @@ DRAWING: Final = frozenset({"Rand", "Randn", "RandStr", "Shuffle", "Uniform", "U
 _CURRENT: Final = frozenset(
     {"CurrentBatchTimestamp", "CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now"}
 )
+_READS_TIMES: Final = frozenset({"Cast", "ParseToDate", "ParseToTimestamp", "ToTime"})
+_TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _NOW_AS_TEXT: Final = re.compile(r"\s*(?:(?:now|today|tomorrow|yesterday)\b|T?\d{1,2}:)", re.IGNORECASE)
 
 
@@ -190,6 +192,11 @@ class Rows:
     def filters(self) -> bool:
         """True if a step lets some rows through and others not."""
         return any(node.kind == "Filter" for node, _ in self.steps)
+
+    @property
+    def may_be_empty(self) -> bool:
+        """True if Spark may know that nothing passes the steps: a filter that is false, a join with no rows."""
+        return any(node.kind in {"Filter", "Join"} for node, _ in self.steps)
 
     @remembered
     def made(self) -> Mapping[int, tuple[Expression, ...]]:
@@ -374,15 +381,15 @@ class _Words(dict[int, str]):
 
 
 def _reads_now(one: Expression) -> bool:
-    """Return whether an expression reads a text such as ``'today'`` as a time, for which Spark puts a constant."""
-    if one.kind != "Cast" or str(one.fields["dataType"]) not in {"date", "timestamp", "timestamp_ntz"}:
+    """Return whether an expression may read a text such as ``'today'`` as a time, for which Spark puts a constant."""
+    if one.kind not in _READS_TIMES or (one.kind == "Cast" and str(one.fields["dataType"]) not in _TIMES):
         return False
-    return any(
-        part.kind == "Literal"
-        and part.fields["dataType"] == "string"
-        and _NOW_AS_TEXT.match(str(part.fields.get("value")))
-        for part in one.below()
-    )
+    text, *_ = one.children
+    if text.kind == "Literal":
+        return text.fields["dataType"] == "string" and _NOW_AS_TEXT.match(str(text.fields.get("value"))) is not None
+    # A text that is put together of others is not looked into.
+    strings = any(part.kind == "Literal" and part.fields["dataType"] == "string" for part in text.below())
+    return strings and text.kind not in {"Cast", *_READS_TIMES} and next(text.references(), None) is None
 
 
 def _only_first(one: Expression) -> bool:

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 def step_words(rows: Rows) -> tuple[str, ...]:
     """Return the steps of rows, the first one first; what changes no row has no words."""
     said = rows.steps[: len(rows.steps) - rows.unsaid]
-    return tuple(text for node, place in said for text in _said(node, place))
+    finish = rows.node.finish
+    return tuple(
+        text
+        for index, (node, place) in enumerate(said)
+        if index >= finish or node.kind != "Project"
+        for text in _said(node, place)
+    )
 
 
 def _said(node: Plan, place: int) -> Iterator[str]:

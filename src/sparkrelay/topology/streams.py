@@ -17,7 +17,7 @@ from sparkrelay.topology.frames import frame_at
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import RepartitionNode, StreamNode
+from sparkrelay.topology.nodes import RepartitionNode, StreamNode, TableJoinNode
 from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.reading.calls import Call
 from sparkrelay.topology.reading.collected_joins import collected_join
@@ -432,6 +432,7 @@ class KTable(Ending):
 
     _kind = "KTable"
     _supported = _ROW_STEPS | {"groupBy", "join", "outputMode", "to_stream"}
+    _refuses = frozenset({"foreach", "repartition", "withWatermark"})
 
     def join(self, other: Any, on: Any = None, how: str = "inner") -> KTable:  # type: ignore[override]
         """Join with another table, as ``KTable.join`` of Kafka Streams.
@@ -497,6 +498,10 @@ class KTable(Ending):
             raise TopologyException(
                 f'{call_site}: outputMode() takes "update" or "append", not {outputMode!r}; the whole table after each '
                 "micro-batch would be written again and again"
+            )
+        if isinstance(self._rows.node, TableJoinNode):
+            raise TopologyException(
+                f'{call_site}: outputMode("append") gives the final row of each window, and a join of tables has none'
             )
         node = StreamNode(call_site=call_site, text='outputMode("append")', given=self._rows, final=True)
         return self._streamed(node)

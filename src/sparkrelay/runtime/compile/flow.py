@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from sparkrelay.runtime.compile.job_kinds import no_rows_of, nothing_passes
 from sparkrelay.runtime.compile.rebase import Passing, Rebase
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import PickedColumns, in_turn
@@ -149,8 +150,12 @@ class Flow:
         spark_hidden = (*hidden, *self.job.hidden)
         names = {name: given.get(name) for name in rows.node.leaf.columns.names}
         rebase = Rebase(rows, base, names, spark_hidden, conditions=self.conditions, passing=passing)
+        frame = rebase.frame(outputs)
+        if rows.may_be_empty and nothing_passes(frame):
+            # Spark would run none of the steps before, and none of them would report.
+            frame = no_rows_of(base, frame.schema)
         computed = (*self.computed, rows)
-        return Flow(self.job, self.leg, columns, frame=rebase.frame(outputs), computed=computed, count=self.count)
+        return Flow(self.job, self.leg, columns, frame=frame, computed=computed, count=self.count)
 
     def null_where_deleting(self, names: Sequence[str]) -> Flow:
         """Return the rows of which those that delete have nulls in these columns."""
@@ -166,7 +171,8 @@ class Flow:
         ]
         assert not self.conditions, "a filter does not stand alone in front of computed keys"
         marker = [F.col(name) for name in self.job.hidden]
-        return replace(self, stage=None, picked=None, frame=base.select(*columns, *marker))
+        made = StructType([StructField(field.name, field.dataType) if field.name in names else field for field in self.columns])
+        return replace(self, columns=made, stage=None, picked=None, frame=base.select(*columns, *marker))
 
     def only(self, names: Collection[str]) -> Flow:
         """Return the rows with these columns, and the hidden ones among them, in the order in which they stand."""

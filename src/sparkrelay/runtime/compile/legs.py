@@ -42,6 +42,7 @@ from sparkrelay.runtime.contract.resident import Role
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.publish import publish_leg
+from sparkrelay.topology.row_checks import check_deletions_pass
 from sparkrelay.topology.schemas import hidden_fields
 from sparkrelay.topology.structure import Lookup, Segment
 
@@ -158,6 +159,10 @@ class _Building:
             return self._behind_table(flow, emitted)
         flow = self._source()
         passing = self._of.deletions.pass_through(leg)
+        if passing:
+            for part in leg.before:
+                if isinstance(part, Segment):
+                    check_deletions_pass(part.rows)
         flow = self._applied(flow, leg.before, tombstones=passing)
         if leg.emitting is not None:
             return self._behind_table(self._emitted(flow, leg.emitting), EMITTED)

@@ -46,7 +46,7 @@ class Console:
     def compiling(self, topology: Topology) -> None:
         """Announce the compilation of the steps: with a large pipeline the script would otherwise seem to hang."""
         legs = (*topology.legs, *topology.global_tables)
-        steps = sum(len(leg.before) + len(leg.after) + (leg.stateful_step is not None) for leg in legs)
+        steps = sum(len([*leg.texts]) + (leg.stateful_step is not None) for leg in legs)
         self._say(f"compiling {_counted(steps, 'step')} in {_counted(len(legs), 'leg')}")
 
     def start(self, what: str) -> None:

@@ -24,6 +24,7 @@ from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, require_same_time
 from sparkrelay.topology.reading.regrouping import SESSION, WINDOW, regrouped
 from sparkrelay.topology.record import DELAY, as_column, attribute, begin, spark_errors, unique, with_rows
+from sparkrelay.topology.row_checks import check_name_without_seed
 from sparkrelay.topology.schemas import check_groupable, without_metadata
 from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Aggregation
@@ -75,7 +76,11 @@ def aggregated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
     sessions = [name for name in windows if SESSION in taken.schema[name].metadata]
     _check_windows(call, rows, given, windows, sessions, time)
     held = _held(taken, names, at, calls, direct)
-    text = f"groupBy({', '.join(map(words, given))}).agg({', '.join(_results(given, at))})"
+    said = [*_results(given, at), *(() if call.retention is None else (f"retention={call.retention!r}",))]
+    said += [] if call.logged else ["logged=False"]
+    text = f"groupBy({', '.join(map(words, given))}).agg({', '.join(said)})"
+    for name, one in zip(names, given, strict=True):
+        check_name_without_seed(one, name, rows)
     step = Aggregation(
         store="",
         keys=tuple(names),

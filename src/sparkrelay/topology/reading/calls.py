@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -22,6 +22,7 @@ class Call:
         late_to: a topic for rows whose window is over, or None.
         retention: for how long windows that are over stay readable, or None.
         within: of a join of streams: how far apart event times may be; how much earlier and later; or None.
+        regrouped: of a grouping that several calls share: the repartition topics in front of it, which they share, too.
         grace: of a lookup: for how long rows wait for a table's that come late, or None.
     """
 
@@ -34,6 +35,7 @@ class Call:
     retention: str | None = None
     within: tuple[str, str] | None = None
     grace: str | None = None
+    regrouped: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def where(self) -> str:

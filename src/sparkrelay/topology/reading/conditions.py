@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.catalyst.intervals import literal_us
-from sparkrelay.catalyst.jvm import items
+from sparkrelay.catalyst.jvm import catalyst, items
+from sparkrelay.catalyst.tree import Expression, expression_of
 from sparkrelay.catalyst.words import type_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sparkrelay.catalyst.tree import Expression
     from sparkrelay.topology.rows import Rows
 
 _MIRRORED: Final = {
@@ -77,7 +77,7 @@ def _is_of(one: Both, numbers: set[int]) -> bool:
 def _conjuncts(condition: Both | None) -> Iterator[Both]:
     if condition is None:
         return
-    if condition.read.kind in {"And", "Between"} and condition.read.children:
+    if condition.read.kind == "And":
         for read, java in zip(condition.read.children, items(condition.java.children()), strict=True):
             yield from _conjuncts(Both(read, java))
     else:
@@ -96,23 +96,39 @@ def take_range(terms: Terms, left: Rows, right: Rows, times: tuple[int, int]) ->
     Returns:
         Both; None if there are not both.
     """
-    least: int | None = None
-    most: int | None = None
-    rest = []
+    bounds: dict[str, list[int]] = {"least": [], "most": []}
+    rest, pairs = [], []
     for one in terms.rest:
-        found = _bound(one, left, right, times)
-        if found is None:
+        found = [_bound(part, left, right, times) for part in _comparisons(one)]
+        if None in found:
             rest.append(one)
             continue
-        kind, us = found
-        if kind == "least":
-            least = us if least is None else max(least, us)
-        else:
-            most = us if most is None else min(most, us)
-    if least is None or most is None:
+        for kind, us in filter(None, found):
+            bounds[kind].append(us)
+    for own, theirs in terms.pairs:
+        if own.read.is_attribute and theirs.read.is_attribute and _is_time(own.read.number, left, times[0]):
+            if _is_time(theirs.read.number, right, times[1]):
+                bounds["least"].append(0)
+                bounds["most"].append(0)
+                continue
+        pairs.append((own, theirs))
+    if not bounds["least"] or not bounds["most"]:
         return None
-    terms.rest = rest
-    return -least, most
+    terms.rest, terms.pairs = rest, pairs or terms.pairs
+    return -max(bounds["least"]), min(bounds["most"])
+
+
+def _comparisons(one: Both) -> list[Both]:
+    """Return the comparisons that a condition is: ``BETWEEN`` is two."""
+    if one.read.kind != "Between":
+        return [one]
+    given, *bounds = (
+        Both(expression_of(one.read.fields[name]), getattr(one.java, name)()) for name in ("input", "lower", "upper")
+    )
+    return [
+        Both(Expression(kind, (given.read, bound.read), {}), catalyst(f"expressions.{kind}", given.java, bound.java))
+        for kind, bound in zip(("GreaterThanOrEqual", "LessThanOrEqual"), bounds, strict=True)
+    ]
 
 
 def _bound(one: Both, left: Rows, right: Rows, times: tuple[int, int]) -> tuple[str, int] | None:

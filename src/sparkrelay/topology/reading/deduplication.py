@@ -45,6 +45,8 @@ def deduplicated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
         rows, given, keys = _of_all(rows)
     else:
         given, keys = at.by_field["keys"], items(at.java.keys())
+    once = {one.number: place for place, one in reversed([*enumerate(given)])}
+    given, keys = tuple(given[place] for place in sorted(once.values())), [keys[place] for place in sorted(once.values())]
     within = at.kind == "DeduplicateWithinWatermark"
     names = unique(one.name for one in given)
     numbers = [one.number for one in given]

@@ -283,7 +283,7 @@ def _repartitioned(reader: Reader, rows: Rows, places: list[int], name: str | No
         given=rows,
         columns=by,
         name=name,
-        words=by,
+        words=tuple(rows.columns[place].name for place in places),
         partitions=None,
         explicit=False,
     )
@@ -368,4 +368,5 @@ def _finished(
         if how == "left" and (number in keys or rest):
             value = catalyst("expressions.If", found, value, literal.create(None, value.dataType()))
         shown.append(alias(value, str(one.name()), one.exprId()))
+    rows.node.finish = 3 if rest else 1
     return with_rows(rows, frame_of(project(shown, plan), reader.record.spark))

@@ -315,4 +315,5 @@ def _finished(reader: Reader, at: Plan, node: AggregationNode, known: dict[int, 
         # Kafka's own columns are for the steps before.
         of = literal.create(None, one.dataType()) if name is None else output.apply(places[name])
         columns.append(alias(of, str(one.name()), one.exprId()))
+    node.finish = 1
     return with_rows(table, frame_of(project(columns, plan), reader.record.spark))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkrelay.catalyst.frames import alias, analyzed, frame_of, new_number, project, with_children
 from sparkrelay.catalyst.jvm import catalyst, items, seq
+from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import RepartitionNode
@@ -77,6 +78,45 @@ def regrouped(
         if located.columns is not None:
             decides = tuple(paths.index((place,)) for place in located.columns)
         return Regrouped(rows, keys, before, decides)
+    shared = tuple(map(words, given)), tuple(names)
+    if shared in call.regrouped:
+        node, by, computed = call.regrouped[shared]
+        keys = [computed.get(index, key) for index, key in enumerate(keys)]
+    else:
+        node, keys_now, by, windows = _written(record, call, rows, before, windows, given, keys, names)
+        computed = {index: now for index, (now, key) in enumerate(zip(keys_now, keys, strict=True)) if now is not key}
+        keys = keys_now
+        if windows or not any(_is_window(rows, one) for one in given):
+            call.regrouped[shared] = node, by, computed
+    behind = begin(node)
+    if windows:
+        plan = analyzed(behind.frame)
+        # Keys that are computed in front of the topic go through to behind the windows.
+        computed = seq(one for one in items(plan.output()) if int(one.exprId().id()) in {*by} - set(_plain(rows, given)))
+        for step in windows:
+            plan = _with_columns(step, plan, computed)
+        behind = with_rows(behind, frame_of(plan, record.spark))
+    grouped = {_number(key): index for index, key in enumerate(keys)}
+    decides = tuple(grouped[number] for number in by) if all(number in grouped for number in by) else None
+    return Regrouped(behind, keys, begin(node), decides)
+
+
+def _written(  # noqa: PLR0917 - what is known of a grouping
+    record: Record,
+    call: Call,
+    rows: Rows,
+    before: Rows,
+    windows: list[Plan],
+    given: Sequence[Expression],
+    keys: list[Any],
+    names: Sequence[str],
+) -> tuple[RepartitionNode, list[Any], list[int], list[Plan]]:
+    """Write a repartition topic down.
+
+    Returns:
+        It; the keys, of which some are computed in front of it; the numbers of the columns that make its key; and the
+        steps that make windows behind it.
+    """
     by = _plain(before, given)
     partitions = None
     if not by:
@@ -107,17 +147,7 @@ def regrouped(
     )
     spread = Spread.of_key(places, node.columns)
     record.add(node, analyzed(before.frame).output(), spread, streaming=not rows.node.is_table, names=called)
-    behind = begin(node)
-    if windows:
-        plan = analyzed(behind.frame)
-        # Keys that are computed in front of the topic go through to behind the windows.
-        computed = seq(one for one in items(plan.output()) if int(one.exprId().id()) in {*by} - set(_plain(rows, given)))
-        for step in windows:
-            plan = _with_columns(step, plan, computed)
-        behind = with_rows(behind, frame_of(plan, record.spark))
-    grouped = {_number(key): index for index, key in enumerate(keys)}
-    decides = tuple(grouped[number] for number in by) if all(number in grouped for number in by) else None
-    return Regrouped(behind, keys, begin(node), decides)
+    return node, keys, by, windows
 
 
 def path(rows: Rows, expression: Expression) -> tuple[int, ...] | None:

@@ -289,6 +289,7 @@ def _finished(
     shown = [one.apply(place) for place in range(int(one.size()))]
     columns = [alias(known[int(a.exprId().id())], str(a.name()), a.exprId()) for a in shown]
     plan = project(columns, plan)
+    node.finish = 1
     for rest in terms.rest:
         plan = catalyst("plans.logical.Filter", rest.java, plan)
     return with_rows(rows, frame_of(plan, reader.record.spark))

@@ -100,6 +100,7 @@ def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms, abov
         one = output.apply(place)
         shown.append(alias(columns[int(one.exprId().id())], str(one.name()), one.exprId()))
     plan = project([*shown, *coalesced], plan)
+    rows.node.finish = 1
     for rest in terms.rest:
         plan = catalyst("plans.logical.Filter", rest.java, plan)
     return with_rows(rows, frame_of(plan, reader.record.spark))
@@ -134,7 +135,13 @@ def _side(reader: Reader, rows: Rows, word: str) -> _Side:
                 f"{word} one, of {table.call_site}, are not its key's, or in another order, or computed. Write it with "
                 'to("topic", key=...), and join with builder.table("topic", ...)'
             )
-    key = tuple(by_place[place] for place in range(width) if place in by_place)
+    lost = [names[place] for place in range(width) if place not in by_place]
+    if lost:
+        raise TopologyException(
+            f"{where} of two tables goes by their keys, and the {word} one, of {table.call_site}, has lost "
+            f"{', '.join(map(repr, lost))} of its key on the way: keep it"
+        )
+    key = tuple(by_place[place] for place in range(width))
     return _Side(rows, table, key, found)
 
 

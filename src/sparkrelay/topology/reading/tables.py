@@ -97,7 +97,7 @@ def keep_newest(  # noqa: PLR0917 - as they are written
     columns = StructType([*fields[: len(key)], *(StructField(one.name, one.dataType) for one in fields[len(key) :])])
     check_groupable(StructType(columns.fields[: len(key)]), str(call_site))
     check_packable(columns, str(call_site), "be kept in a table")
-    if history is not None:
+    if history is not None and "history=" not in text:
         text = f'{text[:-1]}{", " if text[-2] != "(" else ""}history="{history}")'
     step = Aggregation(
         store="",
@@ -197,7 +197,7 @@ def _behind(record: Record, table: AggregationNode, rows: Rows) -> AggregationNo
         step.logged,
         text,
         table.call_site,
-        history=None,
+        history=step.history,
         words=words,
         of=table.name or table.of,
     )
