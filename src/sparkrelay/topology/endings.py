@@ -69,6 +69,8 @@ class Ending(Frame):
         if isinstance(topic, StructType):
             return self._made(Call(call_site, "to"), lambda: DataFrame.to(self, topic))
         check_topic(topic, call_site)
+        if not self._rows.schema.fields:
+            raise TopologyException(f"{call_site}: to({topic!r}) writes rows without columns")
         given: tuple[tuple[str, Any], ...] = (("key", key), ("value", value))
         for place, form in given:
             column = place == "key" and isinstance(form, str) and bool(form.strip())

@@ -25,7 +25,7 @@ from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.nodes import AggregationNode
 from sparkrelay.topology.public_calls import checked_call, public_calls
-from sparkrelay.topology.reading.calls import Call
+from sparkrelay.topology.reading.calls import Call, check_literals
 from sparkrelay.topology.reading.rankings import PLACED, Unlimited, with_place
 from sparkrelay.topology.reading.reader import Reader
 from sparkrelay.topology.record import spark_errors
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _SAYING: Final = frozenset(
     {
         *("colRegex", "columns", "dtypes", "isLocal", "isStreaming", "metadataColumn", "na", "printSchema"),
-        *("sameSemantics", "schema", "semanticHash", "sparkSession", "sql_ctx", "transform"),
+        *("sameSemantics", "schema", "semanticHash", "sparkSession", "sql_ctx"),
     }
 )
 #: Those that would have Spark run it, or see all of its rows.
@@ -72,8 +72,10 @@ def _wrapped(name: str) -> Callable[..., Any]:
         if getattr(_inside, "calls", False):
             # PySpark's methods use one another.
             return plain(self, *args, **kwargs)
-        call_site = find_call_site()
-        return self._made(Call(call_site, name), lambda: plain(self, *args, **kwargs), *args)
+        call = Call(find_call_site(), name)
+        for text in args:
+            check_literals(text, call)
+        return self._made(call, lambda: plain(self, *args, **kwargs), *args)
 
     return method
 
@@ -98,7 +100,6 @@ class Frame(DataFrame):
         def select(self, *cols: Any) -> Self: ...
         def selectExpr(self, *expr: Any) -> Self: ...
         def toDF(self, *cols: str) -> Self: ...
-        def transform(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Self: ...
         def withColumn(self, colName: str, col: Any) -> Any: ...
         def withColumnRenamed(self, existing: str, new: str) -> Self: ...
         def withColumns(self, *colsMap: dict[str, Any]) -> Self: ...
@@ -182,6 +183,7 @@ class Frame(DataFrame):
         if getattr(_inside, "calls", False):
             return DataFrame.filter(self, condition)
         call = Call(find_call_site(), method)
+        check_literals(condition, call)
 
         def make() -> Any:
             try:
@@ -192,6 +194,17 @@ class Frame(DataFrame):
                 return with_place(DataFrame.withColumn(self, PLACED, condition), self)
 
         return self._made(call, make)
+
+    def transform(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return what a function makes of these rows, as ``DataFrame.transform``."""
+        call_site = find_call_site()
+        if not callable(func):
+            raise TopologyException(f"{call_site}: transform() takes a function, not {func!r}")
+        with spark_errors(call_site):
+            made = func(self, *args, **kwargs)
+        if not isinstance(made, Frame):
+            raise TopologyException(f"{call_site}: the function of transform() returned no rows of this builder, but {made!r}")
+        return made
 
     def dropna(self, how: str = "any", thresh: int | None = None, subset: Any = None) -> Any:
         """Leave out rows with nulls (or NaN), as ``DataFrame.dropna``; without ``subset`` Kafka's own are not looked at."""

@@ -14,7 +14,7 @@ from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.frames import frame_at
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.public_calls import public_calls
-from sparkrelay.topology.reading.calls import Call
+from sparkrelay.topology.reading.calls import Call, check_literals
 from sparkrelay.topology.reading.processors import check_unsupported, transformed
 from sparkrelay.topology.record import spark_errors
 from sparkrelay.topology.refusals import remedy
@@ -48,6 +48,7 @@ class GroupedStream:
         self._topic = check_name(topic, call_site)
         self._call_site = call_site
         self._regrouped: dict[Any, Any] = {}
+        check_literals(columns, Call(call_site, method))
         with spark_errors(call_site):
             self._data = getattr(DataFrame, method)(frame, *columns)
         frame._record.open[self] = f"{call_site}: {method}() is not followed by agg(...) or count()"
@@ -85,7 +86,7 @@ class GroupedStream:
             raise TopologyException(
                 f'{call_site}: agg() takes a retention such as "7 days", not retention={retention!r}'
             )
-        if not exprs or exprs in [([],), ({},)]:
+        if not exprs or (len(exprs) == 1 and isinstance(exprs[0], list | tuple | dict) and not exprs[0]):
             raise TopologyException(f'{call_site}: agg() has no aggregates; such as agg(F.count("*").alias("n"))')
         given = tuple(exprs[0]) if len(exprs) == 1 and isinstance(exprs[0], list | tuple) else exprs
         more = {"late_to": late_to, "retention": retention}

@@ -8,9 +8,9 @@ from sparkrelay.catalyst.windows import time_window
 from sparkrelay.catalyst.words import quoted, window_words, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from sparkrelay.catalyst.tree import Expression, Plan
+    from sparkrelay.catalyst.tree import Column, Expression, Plan
     from sparkrelay.topology.rows import Rows
 
 
@@ -49,35 +49,50 @@ def _said(node: Plan, place: int) -> Iterator[str]:
 
 
 def _projected(node: Plan, names: Mapping[int, str]) -> Iterator[str]:
+    """Say a projection by what it changes, if the rest stays where it was; else all that it selects."""
     below = node.children[0].output
-    given = {column.number: column.name for column in below}
     chosen = node.by_field["projectList"]
-    renamed, made = [], []
-    for one in chosen:
-        if one.kind != "Alias":
-            continue
-        (of,) = one.children
-        if of.is_attribute and of.number in given:
-            if of.name != one.name:
-                renamed.append((of.name, one.name))
-        else:
-            made.append(one)
-    passed = {
-        of.number for one in chosen for of in ((one.children[0] if one.kind == "Alias" else one),) if of.is_attribute
+    passed = {one.number for one in chosen if one.is_attribute}
+    renamed = {
+        of.number: one.name
+        for one in chosen
+        if one.kind == "Alias" and (of := one.children[0]).is_attribute and of.number not in passed
     }
-    dropped = [column.name for column in below if column.number not in passed]
+    made = [one for one in chosen if one.kind == "Alias" and not _renames(one, renamed)]
+    left = [column for column in below if column.number in passed or column.number in renamed]
+    dropped = [column.name for column in below if column not in left]
     called = [one.name for one in chosen]
-    if not renamed and not made and not dropped:
-        if called != [column.name for column in below]:
+    stays = [renamed.get(column.number, column.name) for column in left]
+    changed = {old: new for old, new in renamed.items() if new != next(c.name for c in below if c.number == old)}
+    if not made and called == stays and not (changed and dropped):
+        if changed:
+            old = {column.number: column.name for column in below}
+            yield f"rename {', '.join(f'{quoted(old[number])} to {quoted(new)}' for number, new in changed.items())}"
+        elif dropped and len(dropped) <= len(called):
+            yield f"drop {', '.join(map(quoted, dropped))}"
+        elif dropped:
             yield f"select {', '.join(map(quoted, called))}"
-    elif made and not renamed and set(dropped) <= {one.name for one in made}:
+    elif made and not changed and called == _with(below, left, made):
         yield f"with {', '.join(f'{quoted(one.name)} = {words(one.children[0], names)}' for one in made)}"
-    elif dropped and not renamed and not made and len(dropped) <= len(called):
-        yield f"drop {', '.join(map(quoted, dropped))}"
-    elif renamed and not made and not dropped:
-        yield f"rename {', '.join(f'{quoted(old)} to {quoted(new)}' for old, new in renamed)}"
     else:
         yield f"select {', '.join(_chosen(one, names) for one in chosen)}"
+
+
+def _renames(one: Expression, renamed: Mapping[int, str]) -> bool:
+    (of,) = one.children
+    return of.is_attribute and renamed.get(of.number) == one.name
+
+
+def _with(below: Sequence[Column], left: Sequence[Column], made: Sequence[Expression]) -> list[str] | None:
+    """Return the names behind ``withColumns``: new columns take the places of those that they replace, or come last."""
+    new = [one.name for one in made]
+    if not {column.name for column in below if column not in left} <= set(new):
+        return None
+    names = [column.name for column in below]
+    more = [name for name in new if name not in names]
+    # Spark puts windows first.
+    windows = [one.name for one in made if time_window(one.children) is not None]
+    return [*more, *names] if more == windows else [*names, *more]
 
 
 def _chosen(one: Expression, names: Mapping[int, str]) -> str:

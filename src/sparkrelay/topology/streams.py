@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.classic.dataframe import DataFrame
 
 from sparkrelay.catalyst.frames import analyzed
+from sparkrelay.catalyst.jvm import items, kind
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.topology.columns import flat, function_text
+from sparkrelay.topology.columns import flat, function_text, quoted
 from sparkrelay.topology.endings import Ending
 from sparkrelay.topology.frames import frame_at
 from sparkrelay.topology.global_table import GlobalKTable
@@ -23,6 +24,7 @@ from sparkrelay.topology.reading.calls import Call
 from sparkrelay.topology.reading.collected_joins import collected_join
 from sparkrelay.topology.reading.tables import keep_newest, key_places
 from sparkrelay.topology.record import begin, spark_errors, unique
+from sparkrelay.topology.schemas import without_kafka
 from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Foreach, ForeachBatch
 
@@ -71,7 +73,13 @@ class KStream(Ending):
             TopologyException: an argument is of the wrong kind.
         """
         call = Call(find_call_site(), "withWatermark")
-        made: KStream = self._made(call, lambda: DataFrame.withWatermark(self, eventTime, delayThreshold))
+        try:
+            made: KStream = self._made(call, lambda: DataFrame.withWatermark(self, eventTime, delayThreshold))
+        except TopologyException as error:
+            if "EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE" not in str(error):
+                raise
+            hint = f'F.timestamp_millis("{eventTime}") of milliseconds, or F.col("{eventTime}").cast("timestamp")'
+            raise TopologyException(f"{error}; make a timestamp of it first, {hint}") from error
         return made
 
     def foreach(self, f: Callable[[Any], Any], *, name: str | None = None) -> None:
@@ -380,22 +388,19 @@ class KStream(Ending):
         if isinstance(column, int):
             raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {column!r}; use partitions=")
         with spark_errors(call_site):
-            chosen = analyzed(DataFrame.select(self, column)).projectList()
-        one = chosen.apply(0)
-        number = int(one.exprId().id())
-        if int(chosen.size()) != 1 or str(one.productPrefix()) != "AttributeReference":
+            chosen = items(analyzed(DataFrame.select(self, column)).projectList())
+        if [kind(one) for one in chosen] != ["AttributeReference"]:
             raise TopologyException(
                 f'{call_site}: {method}() takes names of columns; give {column} one first, withColumn("name", ...)'
             )
-        return number
+        return int(chosen[0].exprId().id())
 
     def _deduplicated(self, method: str, subset: Any, name: Any, logged: Any, call_site: CallSite) -> KStream:
-        if subset is None or (isinstance(subset, list | tuple) and not subset):
-            raise TopologyException(
-                f'{call_site}: name the columns: {method}(["id"]); of all of them together every row would be '
-                "remembered "
-                "whole"
-            )
+        if subset is None:
+            # Kafka's own columns make each row another one.
+            subset = [quoted(field.name) for field in without_kafka(self._rows.schema)]
+        if isinstance(subset, list | tuple) and not subset:
+            raise TopologyException(f'{call_site}: {method}() names no columns, such as {method}(["id"])')
         if not isinstance(logged, bool):
             raise TopologyException(f"{call_site}: {method}() takes logged=True or logged=False, not {logged!r}")
         plain = "dropDuplicates" if method == "drop_duplicates" else method

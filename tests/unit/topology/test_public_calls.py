@@ -111,9 +111,9 @@ def test_wrong_values_raise_topology_exception_or_nothing(made, owner, method, p
             "KTable.to_stream() has one argument too many, 1; the call is",
         ),
         (lambda s: s.groupBy("carrier").count().where(), "KTable.where() needs its argument 'condition'"),
-        (lambda s: s.select(x=1), "DataFrame.select() got an unexpected keyword argument 'x'"),
-        (lambda s: s.transform(len, func=len), "DataFrame.transform() got multiple values for argument 'func'"),
-        (lambda s: StreamsBuilder(None, "x"), "StreamsBuilder() has one argument too many, 'x'; the call is Str"),
+        (lambda s: s.select(x=1), "KStream.select() has no argument x=1; the call is select(*cols)"),
+        (lambda s: s.transform(len, func=len), "KStream.transform() has its argument 'func' twice"),
+        (lambda s: StreamsBuilder(None, "x"), "StreamsBuilder() has one argument too many, 'x', which needs its name; the call is Str"),
         (
             lambda s: StreamsBuilder().table("t"),
             "StreamsBuilder.table() needs its argument 'key'; the call is table(to",

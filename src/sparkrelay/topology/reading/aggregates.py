@@ -80,7 +80,7 @@ def aggregated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
     said += [] if call.logged else ["logged=False"]
     text = f"groupBy({', '.join(map(words, given))}).agg({', '.join(said)})"
     for name, one in zip(names, given, strict=True):
-        check_name_without_seed(one, name, rows)
+        check_name_without_seed(rows.made.get(one.number, (one,))[0] if one.is_attribute else one, name, rows)
     step = Aggregation(
         store="",
         keys=tuple(names),

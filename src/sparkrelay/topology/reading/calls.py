@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.classic.column import Column
+
+from sparkrelay.errors import TopologyException
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
+
+
+#: A literal that Spark reads once, with the text.
+_STAYS: Final = re.compile(
+    r"\b(date|timestamp(?:_ntz|_ltz)?)\s*'\s*((?:now|today|tomorrow|yesterday)\b|T?\d{1,2}:)[^']*'", re.IGNORECASE
+)
+
+
+def check_literals(text: Any, call: Call) -> None:
+    """Refuse literals such as ``date'today'`` in SQL text.
+
+    Raises:
+        TopologyException: there is one.
+    """
+    if isinstance(text, list | tuple):
+        for one in text:
+            check_literals(one, call)
+        return
+    if isinstance(text, Column):
+        # Of F.expr() it is the text.
+        text = str(text._jc.toString())
+    if isinstance(text, str) and (found := _STAYS.search(text)) is not None:
+        instead = "current_date()" if found[1].lower() == "date" else "current_timestamp()"
+        raise TopologyException(
+            f"{call.where}: {found[0]} in {call.method}() is read once, with the text, and would stay at that time; "
+            f"write {instead}, which each micro-batch reads anew"
+        )
 
 
 @dataclass(frozen=True, slots=True)

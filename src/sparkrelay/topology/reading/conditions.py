@@ -60,6 +60,13 @@ def terms_of(condition: Both | None, left: Rows, right: Rows) -> Terms:
     return terms
 
 
+def equal(own: Both, theirs: Both) -> Both:
+    """Return the condition that both are equal."""
+    return Both(
+        Expression("EqualTo", (own.read, theirs.read), {}), catalyst("expressions.EqualTo", own.java, theirs.java)
+    )
+
+
 def differing_types(own: Expression, theirs: Expression) -> tuple[str, str] | None:
     """Return the types of two columns that are compared by a cast of one of them; None for other expressions."""
     plain = [one.children[0] if one.kind == "Cast" else one for one in (own, theirs)]

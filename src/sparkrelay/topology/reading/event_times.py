@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.nodes import EventTime
+from sparkrelay.topology.nodes import EventTime, Passing
 from sparkrelay.topology.record import DELAY, as_column, attribute
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ def event_time(rows: Rows) -> RowColumn | None:
     # A window of these times has the same watermark.
     plain = [column for column in found if not isinstance(column.field.dataType, StructType)]
     return next(iter((*plain, *found)), None)
+
+
+def had_watermark(rows: Rows) -> bool:
+    """Return whether a watermark was said of rows, whether or not its column is still there."""
+    if any(node.kind == "EventTimeWatermark" for node, _ in rows.steps):
+        return True
+    return isinstance(rows.node, Passing) and had_watermark(rows.node.given)
 
 
 def event_time_of(rows: Rows, column: RowColumn) -> EventTime:

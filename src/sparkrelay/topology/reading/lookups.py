@@ -14,8 +14,8 @@ from sparkrelay.operators.delay.step import RECORD_TIME, Delay
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import EmittingNode, EventTime, LookupNode, RepartitionNode, behind_state, ways_back
-from sparkrelay.topology.reading.conditions import differing_types
-from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
+from sparkrelay.topology.reading.conditions import differing_types, equal
+from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, had_watermark
 from sparkrelay.topology.reading.tables import holds_rows, stored_table
 from sparkrelay.topology.record import begin, filtered, named, unique, with_rows
 from sparkrelay.topology.schemas import without_metadata
@@ -83,6 +83,11 @@ def looked_up(reader: Reader, at: Plan, stream: Rows, table: Rows, terms: Terms,
     stream, numbers = _with_keys(stream, by, side)
     stream, numbers = _where_the_table_is(reader, side, stream, numbers, how)
     time = event_time(stream) if side.table.step.history is not None else None
+    if side.table.step.history is not None and time is None and had_watermark(stream):
+        raise TopologyException(
+            f"{where}: join() with a table with a history goes by the column of withWatermark(), and that is no longer "
+            "there: keep it until behind the join"
+        )
     shown = stream
     stream = (
         named(stream)
@@ -170,7 +175,7 @@ def _by_key(
         if number in side.key and number not in found:
             found[number] = own
         else:
-            others.append(_equal(own, theirs))
+            others.append(equal(own, theirs))
     if len(found) < len(side.key):
         for own, theirs in pairs:
             if (types := differing_types(own.read, theirs.read)) is not None:
@@ -187,12 +192,6 @@ def _by_key(
             f"{listed}; {_way_to_key(side, pairs)}"
         )
     return [found[number] for number in side.key], others
-
-
-def _equal(own: Both, theirs: Both) -> Both:
-    java = catalyst("expressions.EqualTo", own.java, theirs.java)
-    kind = type(own.read)
-    return type(own)(kind("EqualTo", (own.read, theirs.read), {}), java)
 
 
 def _way_to_key(side: _Side, pairs: list[tuple[Both, Both]]) -> str:

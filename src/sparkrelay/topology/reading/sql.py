@@ -10,6 +10,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from sparkrelay.catalyst.frames import analyzed, frame_of
 from sparkrelay.catalyst.jvm import java
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.reading.calls import check_literals
 from sparkrelay.topology.reading.reader import Reader
 from sparkrelay.topology.record import spark_errors
 
@@ -35,6 +36,7 @@ def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any]) 
     Raises:
         TopologyException: Spark does not understand it, or something in it cannot be done with streams and tables.
     """
+    check_literals(query, call)
     views: dict[str, Any] = {name: rows.frame for name, rows in record.views.items() if _names(query, name)}
     known = [rows for name, rows in record.views.items() if name in views]
     given: dict[str, str] = {}

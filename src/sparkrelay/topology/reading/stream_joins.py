@@ -16,7 +16,7 @@ from sparkrelay.operators.stream_join.step import LEFT_ONLY, StreamJoin
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import EmittingNode, RepartitionNode, behind_state
-from sparkrelay.topology.reading.conditions import take_range
+from sparkrelay.topology.reading.conditions import equal, take_range
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
 from sparkrelay.topology.record import as_column, attribute, begin, filtered, spark_errors, unique, with_rows
 from sparkrelay.topology.schemas import check_groupable, without_metadata
@@ -76,6 +76,11 @@ def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms) -> R
             f'{where} of two streams needs columns that are equal in rows that go together: on="user", or a condition '
             "with left.user == right.user"
         )
+    plain = [(own, theirs) for own, theirs in terms.pairs if own.read.is_attribute and theirs.read.is_attribute]
+    if plain and how == "inner":
+        # What rows are joined by is their message key, too: expressions are compared behind it.
+        terms.rest += [equal(own, theirs) for own, theirs in terms.pairs if (own, theirs) not in plain]
+        terms.pairs = plain
     if terms.rest and how != "inner":
         raise TopologyException(
             f"{where}: {len(terms.rest)} of its conditions is neither that columns are equal nor a range of the two "
