@@ -241,7 +241,7 @@ def made(spark, join, frame):
         (lambda s, f: s.join(f, "country", refresh="2 years"), "has months"),
         (
             lambda s, f: s.withColumn("Rate", F.lit(1)).join(f, "country", refresh=MINUTES),
-            "both sides .* column 'rate'",
+            "two columns 'Rate' and 'rate'",
         ),
         (lambda s, f: s.drop("country").join(f, "country", refresh=MINUTES), "country"),
         (lambda s, f: s.join(f.selectExpr("rate as m", "1 as i"), "i", refresh=MINUTES), "`?i`?"),

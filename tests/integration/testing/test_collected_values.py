@@ -26,15 +26,20 @@ def rows_of(builder):
         ("approx_count_distinct(n, 0.001)", "rsd=0.001 .*use at least 0.0086, or count_distinct"),
         ("percentile(DISTINCT n, 0.5, 2)", "a frequency cannot be combined with DISTINCT"),
         ("collect_set(array(n))", "cannot|bytes do not say which are equal"),
-        ("median(at - at)", "cast the argument, as of an interval to the seconds"),
+        ("median(at - at)", "which Json\\(\\) cannot hold.*cast it first"),
         ("mode(collate(s, 'UTF8_LCASE'))", "bytes do not say which are equal"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_way_out(spark, aggregate, message):
     builder = StreamsBuilder()
-    rows_of(builder).groupBy("user").agg(F.expr(aggregate).alias("x")).to("out")
+    grouped = rows_of(builder).groupBy("user")
+
+    def build():
+        grouped.agg(F.expr(aggregate).alias("x")).to("out")
+        return builder.build()
+
     with pytest.raises(TopologyException, match=f"test_collected_values.py:\\d+: .*({message})"):
-        TopologyTestDriver(builder.build(), spark=spark)
+        TopologyTestDriver(build(), spark=spark)
 
 
 @pytest.mark.parametrize("final", [False, True], ids=["update", "append"])

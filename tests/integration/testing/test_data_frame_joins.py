@@ -61,14 +61,14 @@ def test_what_the_frame_reads_is_read_anew_for_each_micro_batch(spark, tmp_path)
 @pytest.mark.parametrize(
     ("join", "message"),
     [
-        (lambda s, f: s.join(f, "country", "right"), 'how="inner" or how="left", not \'right\''),
-        (lambda s, f: s.join(f, F.expr("a = b")), "takes on= as the name of a column"),
-        (lambda s, f: s.join(f), "takes on= as the name of a column"),
-        (lambda s, f: s.withColumn("Name", F.lit(1)).join(f, "country"), "both sides of the join have a column 'name'"),
+        (lambda s, f: s.join(f, F.expr("n = b")), "name `b` cannot be resolved"),
+        (lambda s, f: s.join(f, "country", "sideways"), "Unsupported join type 'sideways'"),
+        (lambda s, f: s.join(f, "country", within="1 hour"), "is for two streams; leave it out"),
+        (lambda s, f: s.withColumn("Name", F.lit(1)).join(f, "country"), "two columns 'Name' and 'name'; give one"),
         (lambda s, f: s.drop("country").join(f, "nowhere"), "nowhere"),
         (
             lambda s, f: s.join(f.sparkSession.readStream.format("rate").load().withColumnRenamed("value", "n"), "n"),
-            "takes a DataFrame that has an end",
+            "is read by Spark itself; read it with format",
         ),
     ],
 )
@@ -83,11 +83,13 @@ def test_what_cannot_be_is_refused_with_the_line(spark, countries, join, message
     assert "test_data_frame_joins.py:" in str(raised.value)
 
 
-def test_other_joins_stay_refused(spark, countries):
-    builder = StreamsBuilder()
-    clicks_of(builder).transform(lambda rows: rows.join(countries, "country")).to("out", value=Json())
-    with pytest.raises(TopologyException, match="not row-wise"):
-        TopologyTestDriver(builder.build(), spark=spark)
+@pytest.mark.parametrize("how", ["right", "full"])
+def test_other_joins_stay_refused(spark, countries, how):
+    clicks = clicks_of(StreamsBuilder())
+    with pytest.raises(
+        TopologyException, match=r'test_data_frame_joins.py:\d+: .*rows come from the stream alone.*"left"\)'
+    ):
+        clicks.join(countries, "country", how)
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
@@ -107,21 +109,35 @@ def test_a_frame_that_turns_out_to_be_empty_lets_nothing_through_or_nulls(spark,
         assert [row["count"] for row in driver.store("counts")] == ([] if how == "inner" else [2])
 
 
-@pytest.mark.parametrize("on", ["an expression", "a list of comparisons"])
-def test_a_condition_is_refused_with_a_way_that_works(spark, on):
+@pytest.mark.parametrize("how", ["inner", "left", "left_semi", "left_anti"])
+@pytest.mark.parametrize("on", ["an expression", "a list of comparisons", "nothing that is equal", "nothing"])
+def test_a_condition_as_spark_batch_has_it(spark, on, how):
     columns = "cc string, lo int, hi int, name string"
-    rates = spark.createDataFrame([("NO", 0, 9, "old"), ("NO", 10, 99, "new")], columns)
+    rates = spark.createDataFrame([("NO", 0, 9, "old"), ("NO", 8, 99, "new"), ("DK", 0, 3, "old")], columns)
     condition = {
         "an expression": lambda: F.expr("c = cc and n between lo and hi"),
-        "a list of comparisons": lambda: [F.col("c") == F.col("cc")],
+        "a list of comparisons": lambda: [F.col("c") == F.col("cc"), F.col("n") > rates.lo],
+        "nothing that is equal": lambda: F.expr("n between lo and hi"),
+        "nothing": lambda: None,
     }[on]()
     builder = StreamsBuilder()
-    rows = builder.stream("in", key=String("k"), value=Json("c string, n int"))
-    with pytest.raises(TopologyException) as refused:
-        rows.join(rates, condition)
-    words = 'withColumnRenamed("cc", "c"), and join on="c"; what else must hold follows an inner join'
-    assert words in str(refused.value)
-    rows.join(rates.withColumnRenamed("cc", "c"), "c").where("n between lo and hi").to("out", value=Json())
+    rows = builder.stream("in", key=String("k"), value=Json("c string, n int")).select("k", "c", "n")
+    rows.join(rates, condition, how).select(F.to_json(F.struct("*")).alias("text")).to("out", value=Json())
+    given = [(f"k{number}", c, n) for number, (c, n) in enumerate([("NO", 5), ("NO", 8), ("DK", 500), ("UK", 1)])]
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=2, batch="all") as driver:
+        driver.create_input_topic("in").pipe_rows([(k, {"c": c, "n": n}) for k, c, n in given])
+        found = [row["text"] for row in driver.create_output_topic("out").read_rows()]
+    batch = spark.createDataFrame(given, "k string, c string, n int").join(rates, condition, how)
+    assert sorted(found) == sorted(row[0] for row in batch.select(F.to_json(F.struct("*"))).collect())
+
+
+def test_both_sides_may_have_a_column_of_one_name(spark, countries):
+    builder = StreamsBuilder()
+    clicks = clicks_of(builder).withColumn("name", F.lit("x")).alias("c")
+    both = clicks.transform(lambda rows: rows.join(countries.alias("f"), "COUNTRY", "left"))
+    both.select("country", "f.name", clicks["name"].alias("own")).to("out", value=Json())
     with TopologyTestDriver(builder.build(), spark=spark) as driver:
-        driver.create_input_topic("in").pipe_input("a", {"c": "NO", "n": 12})
-        assert [row["name"] for row in driver.create_output_topic("out").read_rows()] == ["new"]
+        driver.create_input_topic("clicks").pipe_input("ada", {"country": "NO"})
+        (row,) = driver.create_output_topic("out").read_rows()
+    (name,) = [row.name for row in countries.where("country = 'NO'").collect()]
+    assert row == {"country": "NO", "name": name, "own": "x"}

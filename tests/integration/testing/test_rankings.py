@@ -344,8 +344,8 @@ def test_spark_batch_ranks_the_rows_that_a_table_has(spark, seed):
             'stands where("n <= 10"), how many rows of each key are kept',
         ),
         (
-            lambda s: s.withColumn("n", by_price()).where("n <= 10 and price > 2").to("x"),
-            "stand in a where() of their own",
+            lambda s: s.withColumn("n", by_price()).where("n <= 10 or price > 2").to("x"),
+            'stands where("n <= 10"), how many rows of each key are kept',
         ),
         (
             lambda s: s.withColumn("n", F.expr("rank() over (partition by auction order by price)")).to("x"),
@@ -409,3 +409,20 @@ def test_names_in_any_case_and_expressions_are_what_spark_batch_takes_them_for(s
     for ours, theirs in zip(found, (placed, replaced), strict=True):
         assert sorted(ours, key=str) == sorted((row.asDict() for row in theirs.collect()), key=str)
         assert [set(row) for row in ours] == [set(theirs.columns)] * len(ours)
+
+
+def test_what_else_must_hold_holds_of_the_first_rows_alone(spark):
+    """As in Spark, where a row's place is that among all rows."""
+    rows = [(number % 2, f"{number}", price) for number, price in enumerate([1.0, 3.0, 2.0, 5.0, 4.0, 2.5, 9.0])]
+    condition = "price > 2 and n <= 2 and bidder <> '3'"
+    builder = StreamsBuilder()
+    bids(builder).withColumn("n", by_price()).where(condition).to("best", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("bids")
+        for auction, bidder, price in rows:
+            topic.pipe_input(bidder, {"auction": auction, "bidder": bidder, "price": price})
+        found = [(row["bidder"], row["n"]) for row in newest(driver.create_output_topic("best"))]
+    frame = spark.createDataFrame(rows, "auction long, bidder string, price double")
+    wanted = frame.withColumn("n", by_price()).where(condition).select("bidder", "n").collect()
+    assert sorted(found) == sorted(map(tuple, wanted))
+    assert len(found) == 3

@@ -346,18 +346,39 @@ def test_a_deletion_has_no_key_that_stands_in_for_a_null_also_behind_a_join(spar
     "made",
     [
         lambda s: s.withColumn("item", F.explode(F.split("page", ","))),
-        lambda s: s.withColumn("w", F.window(F.timestamp_seconds("n"), "1 hour")),
         lambda s: s.withColumn("item", F.explode(F.split("page", ","))).repartition("user"),
-        lambda s: s.transform(lambda rows: rows.where("n > 0")).repartition("user"),
     ],
 )
 def test_steps_that_would_lose_deletions_are_refused(spark, made):
     builder = StreamsBuilder()
-    made(builder.stream("clicks", key=String("user"), value=CLICK)).to_table()
+
+    def build():
+        made(builder.stream("clicks", key=String("user"), value=CLICK)).to_table()
+        return builder.build()
+
     with pytest.raises(
-        TopologyException, match=r"test_tables.py:\d+: .* may drop rows .*without a value.*to_table\(\)"
+        TopologyException, match=r"test_tables.py:\d+: .* may drop rows.*without a value.*to_table\(\)"
     ):
-        TopologyTestDriver(builder.build(), spark=spark)
+        TopologyTestDriver(build(), spark=spark)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda s: s.withColumn("w", F.window(F.timestamp_seconds("n"), "1 hour")),
+        lambda s: s.transform(lambda rows: rows.where("n > 0")).repartition("user"),
+    ],
+    ids=["window", "transform"],
+)
+def test_steps_that_let_deletions_through(spark, made):
+    builder = StreamsBuilder()
+    made(builder.stream("clicks", key=String("user"), value=CLICK)).to_table(name="last")
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=2) as driver:
+        topic = driver.create_input_topic("clicks")
+        for user in ("ada", "bob"):
+            topic.pipe_input(user, {"page": "a", "n": 1})
+        topic.pipe_input("ada", None)
+        assert [row["user"] for row in driver.store("last")] == ["bob"]
 
 
 def test_by_another_key_such_steps_lose_none(spark):
@@ -497,8 +518,11 @@ def test_the_changes_of_a_filtered_table_are_a_stream(spark, batch):
     ("write", "message"),
     [
         (lambda b, u, c: c.withColumn("user", F.col("n")).join(u, "user").to("out"), "'user' is bigint in the stream"),
-        (lambda b, u, c: c.withColumn("name", F.lit("x")).join(u, "user").to("out"), "both sides have a column 'name'"),
-        (lambda b, u, c: c.drop("user").join(u, "user").to("out"), "user"),
+        (
+            lambda b, u, c: c.withColumn("name", F.lit("x")).join(u, "user").to("out"),
+            r"to\('out'\) writes two columns 'name'; give one of them another name",
+        ),
+        (lambda b, u, c: c.drop("user").join(u, "user").to("out"), "column `user` cannot be resolved on the left side"),
         (
             lambda b, u, c: (
                 b.stream("s", key=String("k"), value=Json("n int"))
@@ -521,25 +545,61 @@ def test_the_changes_of_a_filtered_table_are_a_stream(spark, batch):
                 b.table("twice", key=String("k"), value=Json("name string, NAME string")).to("out"),
                 c.to("copy", value=Json()),
             ),
-            "two columns of the table have the name 'name'",
+            "two columns of the table have the name 'NAME'; rename or drop one",
         ),
     ],
     ids=["type", "clash", "dropped", "list", "nested key", "case"],
 )
 def test_what_does_not_fit_is_refused_with_the_line(spark, write, message):
     builder = StreamsBuilder()
-    write(builder, *two(builder))
-    with pytest.raises(TopologyException, match=message) as raised:
-        TopologyTestDriver(builder.build(), spark=spark)
-    assert "test_tables.py:" in str(raised.value)
+    users, clicks = two(builder)
+
+    def build():
+        write(builder, users, clicks)
+        return builder.build()
+
+    with pytest.raises(TopologyException, match=rf"test_tables.py:\d+: .*{message}"):
+        TopologyTestDriver(build(), spark=spark)
 
 
-def test_a_key_of_another_format_is_refused(spark):
+@pytest.mark.parametrize(
+    "key",
+    [lambda s: s.withColumn("user", F.col("n").cast("int")), lambda s: s.withColumn("user", F.col("page"))],
+    ids=["number", "text"],
+)
+def test_a_key_of_another_type_is_looked_up_as_spark_compares_it(spark, key):
+    """Its rows go to the tasks of the keys that they are compared with."""
     builder = StreamsBuilder()
     users = builder.table("users", key=Long("user"), value=USER)
-    builder.stream("clicks", key=String("user"), value=CLICK).join(users, "user").to("out")
-    with pytest.raises(TopologyException, match="'user' is string in the stream and bigint in the table"):
-        TopologyTestDriver(builder.build(), spark=spark)
+    clicks = key(builder.stream("clicks", key=String("u"), value=CLICK))
+    clicks.join(users, "user").select("n", "name").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=3) as driver:
+        users, clicks = pipes(driver)
+        for number in range(6):
+            users.pipe_input(number, {"name": f"user {number}"})
+        for number in range(9):
+            clicks.pipe_input("u", {"page": f"{number}", "n": number})
+        rows = driver.create_output_topic("out").read_rows()
+    assert sorted((row["n"], row["name"]) for row in rows) == [(number, f"user {number}") for number in range(6)]
+
+
+def test_both_sides_of_a_lookup_may_have_a_column_of_one_name(spark):
+    builder = StreamsBuilder()
+    users, clicks = two(builder)
+    named = clicks.withColumn("name", F.upper("page"))
+    both = named.join(users, "user", "left")
+    both.select("user", named["name"].alias("page"), users.name).to("out", value=Json())
+    both.drop(users.name).select("user", "name").to("pages", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        users, clicks = pipes(driver)
+        users.pipe_input("ada", {"name": "Ada", "country": "UK"})
+        for user in ("ada", "bob"):
+            clicks.pipe_input(user, {"page": "p", "n": 1})
+        assert driver.create_output_topic("out").read_rows() == [
+            {"user": "ada", "page": "P", "name": "Ada"},
+            {"user": "bob", "page": "P"},
+        ]
+        assert [row["name"] for row in driver.create_output_topic("pages").read_rows()] == ["P", "P"]
 
 
 def test_only_what_is_read_behind_a_lookup_goes_through_it(spark):

@@ -85,27 +85,58 @@ def test_a_stream_can_be_put_together_with_itself_and_nulls_come_through(spark):
 @pytest.mark.parametrize(
     ("columns", "method", "message"),
     [
-        (["n", "k"], "union", "k, n and n, k differ in their order; use unionByName"),
-        (["k"], "unionByName", "'n' is int in one and missing in the other"),
-        (["k", "cast(n as string) as n"], "union", "'n' is int in one and string in the other"),
+        (["k"], "unionByName", 'Cannot resolve column name "n" among'),
+        (["k"], "union", "the same number of columns"),
+        (["k", "array(n) as n"], "union", "compatible column types"),
+        (["k", "array(n) as n"], "unionByName", "compatible column types"),
     ],
 )
 def test_streams_of_other_columns_are_refused(spark, columns, method, message):
     builder = StreamsBuilder()
     one, other = (builder.stream(name, key=String("k"), value=Json("n int")) for name in ("a", "b"))
-    getattr(one.select("k", "n"), method)(other.selectExpr(*columns)).to("out", value=Json())
-    with pytest.raises(TopologyException, match=message):
-        TopologyTestDriver(builder.build(), spark=spark)
+    one, other = one.select("k", "n"), other.selectExpr(*columns)
+    with pytest.raises(TopologyException, match=rf"test_unions.py:\d+: .*{message}"):
+        getattr(one, method)(other)
 
 
-def test_final_rows_and_a_stream_of_other_columns_are_refused(spark):
+@pytest.mark.parametrize(
+    ("columns", "method", "more"),
+    [
+        (["n", "k"], "unionByName", {}),
+        (["cast(n as string) as k", "length(k) as n"], "union", {}),
+        (["K", "cast(n as bigint) as N"], "unionByName", {}),
+        (["k", "cast(n as double) as other"], "union", {}),
+        (["k", "cast(n as string) as n"], "union", {}),
+        (["k", "n * 1.5 as n"], "unionByName", {}),
+        (["k"], "unionByName", {"allowMissingColumns": True}),
+        (["k", "n", "n + 1 as more"], "unionByName", {"allowMissingColumns": True}),
+    ],
+)
+def test_columns_of_other_names_orders_and_types_are_put_together_as_by_spark_batch(spark, columns, method, more):
+    builder = StreamsBuilder()
+    one, other = (builder.stream(name, key=String("k"), value=Json("n int")) for name in ("a", "b"))
+    both = getattr(one.select("k", "n"), method)(other.selectExpr(*columns), **more)
+    both.select(F.to_json(F.struct("*")).alias("text")).to("out", value=Json())
+    frame = spark.createDataFrame([("x", 1)], "k string, n int")
+    wanted = getattr(frame, method)(spark.createDataFrame([("y", 2)], frame.schema).selectExpr(*columns), **more)
+    assert both.dtypes == wanted.dtypes
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        driver.create_input_topic("a").pipe_input("x", {"n": 1})
+        driver.create_input_topic("b").pipe_input("y", {"n": 2})
+        rows = [row["text"] for row in driver.create_output_topic("out").read_rows()]
+    assert rows == [row[0] for row in wanted.select(F.to_json(F.struct("*"))).collect()]
+
+
+def test_final_rows_are_put_together_with_a_stream(spark):
     builder = StreamsBuilder()
     clicks = builder.stream("a", key=String("k"), value=Json("n int, time timestamp"))
     timed = clicks.withWatermark("time", "1 minute").groupBy(F.window("time", "1 minute"), "k")
     final = timed.agg(F.count("*").alias("n")).outputMode("append").select("k", "n")
     clicks.select("k", "n").unionByName(final).to("out", value=Json())
-    with pytest.raises(TopologyException, match="'n' is int in one and bigint in the other"):
-        TopologyTestDriver(builder.build(), spark=spark)
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        for minute, n in ((0, 7), (0, 8), (5, 9)):
+            driver.create_input_topic("a").pipe_input("x", {"n": n, "time": f"2026-01-01T00:{minute:02}:00Z"})
+        assert [row["n"] for row in driver.create_output_topic("out").read_rows()] == [7, 8, 9, 2]
 
 
 def test_a_window_made_before_it_is_a_window_behind_it(spark):
