@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from sparkrelay import hidden_columns
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.operators.aggregate.layout import AggregateLayout, SessionsLayout
 from sparkrelay.operators.aggregate.run import AggregateRunner
@@ -14,7 +15,6 @@ from sparkrelay.operators.ranking.tables import RankedTableRunner
 from sparkrelay.operators.ranking.windows import RankedWindowsRunner
 from sparkrelay.operators.sessions.run import SessionsRunner
 from sparkrelay.operators.table.grouping import GroupedRunner
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
 from sparkrelay.types import TaskId, TopicPartition
 

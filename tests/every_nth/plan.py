@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
+from sparkrelay.runtime.compile.catalyst import named
+from sparkrelay.runtime.compile.grouping import brief, key_text
+from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, hidden_fields
+from sparkrelay.runtime.compile.watermarks import timed_fields
 from tests.every_nth.run import EveryNthRunner
 from tests.every_nth.step import EveryNth
 
 from sparkrelay.operators.emitting.plan import EmittingPlan
 from sparkrelay.runtime.compile.carried_columns import EMITTED
-from sparkrelay.runtime.compile.catalyst import named
-from sparkrelay.runtime.compile.grouping import brief, key_text
-from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, hidden_fields
-from sparkrelay.runtime.compile.watermarks import timed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -240,7 +240,7 @@ _SPECIAL: Final[dict[str, Callable[[_Words, Expression], str]]] = {
     "RandStr": lambda words, one: f"randstr({words.of(one.children[0])})",
     "Rand": lambda _, __: "rand()",
     "Randn": lambda _, __: "randn()",
-    "ScalarSubquery": lambda _, one: "(SELECT ...)",
+    "ScalarSubquery": lambda _, __: "(SELECT ...)",
     "Uniform": lambda words, one: f"uniform({words.of(one.children[0])}, {words.of(one.children[1])})",
     "SortOrder": _Words.order,
     "WindowExpression": _Words.over,

@@ -1,8 +1,8 @@
 """The registry's schemas of formats: which one a topic is read or written by.
 
-Asked on the driver alone: when a pipeline is written, for the columns of ``Avro()``, and when an instance is made. Workers
-get the schemas in their commands and never ask; an unknown id comes back as :class:`UnknownSchemaException`, and the batch
-runs again with its schema.
+Asked on the driver alone: when a pipeline is written, for the columns of ``Avro()``, and when an instance is made.
+Workers get the schemas in their commands and never ask; an unknown id comes back as :class:`UnknownSchemaException`,
+and the batch runs again with its schema.
 """
 
 from __future__ import annotations

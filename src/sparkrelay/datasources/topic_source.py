@@ -107,10 +107,12 @@ class _OfPipelines(SimpleDataSourceStreamReader):
 
     def read(self, start: dict[Any, Any]) -> NoReturn:
         """Likewise."""
+        del start
         self.initialOffset()
 
     def readBetweenOffsets(self, start: dict[Any, Any], end: dict[Any, Any]) -> NoReturn:  # noqa: N802
         """Likewise."""
+        del start, end
         self.initialOffset()
 
 

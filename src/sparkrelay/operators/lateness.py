@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.watermarks import newest_times
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.event_times import numbers, window_ends
 from sparkrelay.state.batch import Watermark
 from sparkrelay.state.window_keys import NO_TIME

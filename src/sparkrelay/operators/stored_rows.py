@@ -6,9 +6,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from sparkrelay import hidden_columns
 from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes, key_columns
-from sparkrelay.runtime.contract import hidden_columns
 
 _TIME: Final = pa.field(hidden_columns.TIMESTAMP, pa.int64())
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sparkrelay.records.format import Format
-
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.rows import Rows
     from sparkrelay.topology.streams import KStream, KTable

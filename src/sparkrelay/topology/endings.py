@@ -110,7 +110,7 @@ class Ending(Frame):
         return None
 
     def _by_name(self, given: Any) -> Any:
-        """Return a column's name, or a format of a column, with the name that the column has: Spark finds it in any case."""
+        """Return a column's name, or a format of a column, as the column is called: Spark finds names in any case."""
         name = given if isinstance(given, str) else getattr(given, "column", None)
         names = self._rows.schema.names
         if name is None or name in names or self._record.spark.conf.get("spark.sql.caseSensitive") == "true":

@@ -203,17 +203,19 @@ class Frame(DataFrame):
         with spark_errors(call_site):
             made = func(self, *args, **kwargs)
         if not isinstance(made, Frame):
-            raise TopologyException(f"{call_site}: the function of transform() returned no rows of this builder, but {made!r}")
+            raise TopologyException(
+                f"{call_site}: the function of transform() returned no rows of this builder, but {made!r}"
+            )
         return made
 
     def dropna(self, how: str = "any", thresh: int | None = None, subset: Any = None) -> Any:
-        """Leave out rows with nulls (or NaN), as ``DataFrame.dropna``; without ``subset`` Kafka's own are not looked at."""
+        """Leave out rows with nulls (or NaN), as ``DataFrame.dropna``; without ``subset`` not for Kafka's own."""
         call = Call(find_call_site(), "dropna")
         looked_at = self._filled() if subset is None else subset
         return self._made(call, lambda: DataFrame.dropna(self, how, thresh, looked_at))
 
     def fillna(self, value: Any, subset: Any = None) -> Any:
-        """Put a value where columns are null, as ``DataFrame.fillna``; without ``subset`` Kafka's own stay as they are."""
+        """Put a value where columns are null, as ``DataFrame.fillna``; without ``subset`` not in Kafka's own."""
         call = Call(find_call_site(), "fillna")
         looked_at = self._filled() if subset is None and not isinstance(value, dict) else subset
         return self._made(call, lambda: DataFrame.fillna(self, value, looked_at))
@@ -240,7 +242,7 @@ class Frame(DataFrame):
         self._record.use(self._rows)
         self._record.views[name] = self._rows
 
-    createTempView = createOrReplaceTempView
+    createTempView = createOrReplaceTempView  # noqa: N815 - PySpark's name
 
     def _missing(self, name: str) -> TopologyException:
         instead = remedy(self._kind, name, self._supported)

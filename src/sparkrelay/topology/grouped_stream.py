@@ -35,7 +35,7 @@ _SUPPORTED: Final = frozenset(
 class GroupedStream:
     """Rows in groups, waiting for ``agg``. Made by ``KStream.groupBy``."""
 
-    def __init__(  # noqa: PLR0917 - what is known of a grouping
+    def __init__(
         self, frame: Frame, columns: tuple[Any, ...], topic: str | None, call_site: CallSite, method: str = "groupBy"
     ) -> None:
         """Take the rows, what they are grouped by and how, what their repartition topic is called, and the line."""
@@ -202,9 +202,7 @@ class GroupedStream:
             )
         check_unsupported(method, *others, call_site)
         frame._record.open.pop(self, None)
-        call = Call(
-            call_site, method, name=check_name(name, call_site), topic=self._topic, regrouped=self._regrouped
-        )
+        call = Call(call_site, method, name=check_name(name, call_site), topic=self._topic, regrouped=self._regrouped)
         with spark_errors(call_site):
             grouped = self._data.agg(F.count("*"))
         modes = output_mode, time_mode
@@ -224,7 +222,5 @@ class GroupedStream:
             raise TopologyException(f"{call_site}: {method}() takes logged=True or logged=False, not {logged!r}")
         self._frame._record.open.pop(self, None)
         name = check_name(name, call_site)
-        call = Call(
-            call_site, method, name=name, topic=self._topic, logged=logged, regrouped=self._regrouped, **more
-        )
+        call = Call(call_site, method, name=name, topic=self._topic, logged=logged, regrouped=self._regrouped, **more)
         return self._frame._made(call, make)

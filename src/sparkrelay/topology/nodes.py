@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay import hidden_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -20,9 +20,9 @@ from sparkrelay.catalyst.frames import (
     without_leaves,
 )
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, java, seq
+from sparkrelay.catalyst.query_errors import query_errors_unlogged
 from sparkrelay.client.topic_schemas import TopicSchemas
 from sparkrelay.errors import SparkRelayError, TopologyException
-from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
 from sparkrelay.topology.rows import Leaf, Rows, Written
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ def check_rows(legs: Sequence[Leg]) -> None:
     """Check the steps of all legs.
 
     Raises:
-        TopologyException: a function is not row-wise; what was made of a table's row could not be taken back; or values
-            are drawn that would be others on each way.
+        TopologyException: a function is not row-wise; what was made of a table's row could not be taken back; or
+            values are drawn that would be others on each way.
     """
     for leg in legs:
         for rows in _all_rows(leg):
@@ -91,8 +91,8 @@ def check_places(rows: Rows) -> None:
             check_name_without_seed(one, one.name if one.kind == "Alias" else "", rows)
     if (placed := found(rows)) is not None:
         raise TopologyException(
-            f"{_line(rows, found)} is not row-wise ({words(placed)}): its result would depend on which rows happen to be "
-            "in one micro-batch. What must see all rows of a key is done by groupBy(...).agg(...)"
+            f"{_line(rows, found)} is not row-wise ({words(placed)}): its result would depend on which rows happen to "
+            "be in one micro-batch. What must see all rows of a key is done by groupBy(...).agg(...)"
         )
 
 

@@ -34,13 +34,13 @@ from pyspark.sql.types import (
     _parse_datatype_string,
 )
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.records.custom import check_decode
 from sparkrelay.records.formatted import declared_schema
 from sparkrelay.records.json.reader import json_to_columns
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.plain import PLAIN_TYPES
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.aggregate.spec import COUNTED, IN_ORDER
 
@@ -278,7 +278,9 @@ def aggregate_spec(
         return AggregateSpec(function, None, pa.int64(), result_type, result.name)
     first, *others = arguments
     of = first.dataType
-    if function.removeprefix("try_") in {"sum", "avg"} and not isinstance(of, DecimalType | IntegralType | FractionalType):
+    if function.removeprefix("try_") in {"sum", "avg"} and not isinstance(
+        of, DecimalType | IntegralType | FractionalType
+    ):
         raise TopologyException(
             f"{where}: {result.name} is a {function} of {of.simpleString()}; only whole numbers, decimals and doubles "
             'add up: cast the argument, such as F.col("x").cast("double")'

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.schemas import KAFKA_FIELDS, check_event_time, format_fields
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.stream_join.step import StreamJoin
-from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -295,7 +295,9 @@ def test_try_sum_and_try_avg_are_null_while_they_are_out_of_range(spark):
     most = (1 << 63) - 1
     digits = "9" * 28
     rows = [{"n": most, "d": digits}, {"n": most, "d": digits}, {"n": -most, "d": digits}, {"n": None, "d": None}]
-    tried = [F.expr(f"{name}({column})").alias(f"{name}_{column}") for name in ("try_sum", "try_avg") for column in "nde"]
+    tried = [
+        F.expr(f"{name}({column})").alias(f"{name}_{column}") for name in ("try_sum", "try_avg") for column in "nde"
+    ]
     builder = StreamsBuilder()
     source = builder.stream("in", key=String("user"), value=Json("n bigint, d decimal(28,0)"))
     source.withColumn("e", F.col("n").cast("double")).groupBy("user").agg(*tried).to("out", value=Json())

@@ -112,9 +112,7 @@ def test_filters_of_a_table_that_mean_something_else_each_time(compiled, conditi
         way(stream.groupBy("user").agg(F.max("at").alias("last"))).to("b", value=Json())
         return builder
 
-    with pytest.raises(
-        TopologyException, match=r"test_refused_steps.py:\d+.*taken back.*to_stream"
-    ):
+    with pytest.raises(TopologyException, match=r"test_refused_steps.py:\d+.*taken back.*to_stream"):
         compiled(topology(lambda table: table.where(condition)))
     if "select" not in condition:
         compiled(topology(lambda table: table.to_stream().where(condition)))

@@ -120,7 +120,9 @@ def test_damage_and_unknown_numbers_are_bad_records(spark, registry):
 
 def test_what_the_registry_lacks_is_said_where_it_is_needed(spark, registry):
     builder = StreamsBuilder(config=settings(registry))
-    with pytest.raises(TopologyException, match=r"test_schema_registry.py:\d+: the registry has no subject 'orders-value'"):
+    with pytest.raises(
+        TopologyException, match=r"test_schema_registry.py:\d+: the registry has no subject 'orders-value'"
+    ):
         builder.stream("orders", value=Avro())
     with pytest.raises(ConfigException, match=r"schema.registry.url is not set; .*StreamsBuilder\(config=config\)"):
         StreamsBuilder().stream("orders", value=Avro())

@@ -356,9 +356,7 @@ def test_steps_that_would_lose_deletions_are_refused(spark, made):
         made(builder.stream("clicks", key=String("user"), value=CLICK)).to_table()
         return builder.build()
 
-    with pytest.raises(
-        TopologyException, match=r"test_tables.py:\d+: .* may drop rows.*without a value.*to_table\(\)"
-    ):
+    with pytest.raises(TopologyException, match=r"test_tables.py:\d+: .* may drop rows.*without a value.*to_table\(\)"):
         TopologyTestDriver(build(), spark=spark)
 
 

@@ -15,6 +15,7 @@ from tests.doubles.state_steps import (
     table_step,
 )
 
+from sparkrelay import hidden_columns
 from sparkrelay.datasources import changelog_rows as module
 from sparkrelay.datasources.changelog_rows import changelog_rows
 from sparkrelay.datasources.cluster import Span
@@ -23,7 +24,6 @@ from sparkrelay.errors import OffsetOutOfRangeException, SerializationException
 from sparkrelay.operators.ranking.row_order import RowRanking
 from sparkrelay.operators.table.newest_rows import NewestRows
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.store_descriptions import describe_store
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
 from sparkrelay.state.changelog import SCHEMA_KEY, Marker, encode_changelog, encode_marker

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.ranking.beaten_rows import BestRows
 from sparkrelay.operators.ranking.row_order import RowRanking
-from sparkrelay.runtime.contract import hidden_columns
 
 TIME = pa.timestamp("us", "UTC")
 WINDOW = pa.struct([("start", TIME), ("end", TIME)])

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.collected_join import run as collected_joins
 from sparkrelay.operators.collected_join.run import CollectedIndex, CollectedJoinRunner, join_rows
-from sparkrelay.runtime.contract import hidden_columns
 
 KINDS = {
     pa.string(): st.sampled_from([None, "", "a", "b", "a\0", "\0a", "ab"]),

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import state_spec, task_command
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SerializationException, StoreCorruptedException
 from sparkrelay.operators.aggregate import collected_values
 from sparkrelay.operators.table import run as state
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker import shares
 from sparkrelay.state import TaskStore
 from sparkrelay.state.aggregate import AggregateSpec

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
+from sparkrelay import hidden_columns
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.operators.dedup.run import Deduplicate, _TaskDeduplication
 from sparkrelay.operators.emitting.run import TimedSource, applied
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
 from sparkrelay.runtime.worker import connections
 from sparkrelay.state.changelog import Marker

@@ -8,10 +8,10 @@ import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
+from sparkrelay import hidden_columns
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.operators.delay.run import DelayRows, _TaskDelay
 from sparkrelay.operators.emitting.run import TimedSource, applied
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.task_steps import store_after

@@ -15,6 +15,7 @@ from tests.doubles.state_steps import (
     table_step,
 )
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SerializationException
 from sparkrelay.operators.aggregate.layout import SessionsLayout
 from sparkrelay.operators.dedup.run import Deduplicate
@@ -22,7 +23,6 @@ from sparkrelay.operators.descriptions import read_description
 from sparkrelay.operators.history.layout import HistoryLayout
 from sparkrelay.operators.latest.layout import LatestLayout
 from sparkrelay.operators.ranking.row_order import RowRanking
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.store_descriptions import describe_store
 from sparkrelay.state.aggregate import AggregateSpec
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import state_spec, task_command
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.table import run as state
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker import shares
 from sparkrelay.state import TaskStore
 from sparkrelay.state.aggregate import AggregateSpec

@@ -6,9 +6,9 @@ import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 from tests.examples import examples
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.ranking.first_rows import FirstRows
 from sparkrelay.operators.ranking.row_order import RowRanking
-from sparkrelay.runtime.contract import hidden_columns
 
 ROW = pa.schema([("price", pa.float64()), ("id", pa.int64())])
 SCHEMA = pa.schema([("key", pa.string()), ("n", pa.int32()), *ROW, (hidden_columns.TIMESTAMP, pa.int64())])

@@ -1,7 +1,7 @@
 import pyarrow as pa
 
+from sparkrelay import hidden_columns as hidden
 from sparkrelay.operators.table.newest_rows import NewestRows
-from sparkrelay.runtime.contract import hidden_columns as hidden
 
 ROWS = NewestRows(pa.schema([("name", pa.string()), ("n", pa.int32())]))
 

@@ -10,6 +10,7 @@ from tests.examples import examples
 from tests.unit.records.json.test_writing import SCHEMA, rows as json_rows
 from tests.unit.state.conftest import Driver
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import StateStoreNotAvailableException
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.table import run as state
@@ -18,7 +19,6 @@ from sparkrelay.operators.table.search import rows_of
 from sparkrelay.operators.watermarks import WindowWatermark
 from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.event_times import window_ends
 from sparkrelay.state import TaskStore
 from sparkrelay.state.aggregate import AggregateSpec

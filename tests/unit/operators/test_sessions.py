@@ -9,11 +9,11 @@ from tests.doubles.state_steps import task_command
 from tests.examples import examples
 from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.aggregate.layout import SessionsLayout
 from sparkrelay.operators.sessions.run import SessionsRunner, TaskSessions
 from sparkrelay.operators.watermarks import WindowWatermark
 from sparkrelay.records.keys import key_columns
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state import BatchStamp, TaskStore, Watermark
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
 from sparkrelay.state.window_keys import ENDLESS, message_keys

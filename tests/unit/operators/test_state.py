@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import state_spec, task_command
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.operators.table import run as state
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker import shares
 from sparkrelay.state import TaskStore
 from sparkrelay.state.aggregate import AggregateSpec

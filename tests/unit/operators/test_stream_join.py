@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
+from sparkrelay import hidden_columns
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.operators.emitting.run import TimedSource, applied
 from sparkrelay.operators.stream_join import run
 from sparkrelay.operators.stream_join.run import JoinStreams, _TaskJoin
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.task_steps import store_after

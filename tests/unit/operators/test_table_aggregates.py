@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SerializationException
 from sparkrelay.operators.aggregate.table_aggregates import TableAggregates
 from sparkrelay.operators.table.changes import NEW, OLD
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateSpec
 
 PRICE = pa.decimal128(38, 2)

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.ranking.layout import RowsBesideLayout
 from sparkrelay.operators.ranking.row_order import RowRanking
 from sparkrelay.operators.ranking.tables import RankedTableRunner, TaskRankings
 from sparkrelay.operators.table.changes import CHANGES, NEW, OLD
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state import BatchStamp, TaskStore
 from sparkrelay.types import TopicPartition
 

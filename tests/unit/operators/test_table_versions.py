@@ -8,12 +8,12 @@ import pytest
 from tests.doubles.state_steps import task_command
 from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.history.layout import HistoryLayout
 from sparkrelay.operators.history.run import HistoryRunner, TaskVersions
 from sparkrelay.operators.table.changes import NEWEST
 from sparkrelay.operators.table.newest_rows import NewestRows
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state import BatchStamp, TaskStore, versions
 from sparkrelay.state.key_parts import key_parts
 from sparkrelay.types import TopicPartition

@@ -11,11 +11,11 @@ from hypothesis import given, settings, strategies as st
 from tests.doubles.state_steps import state_spec, task_command
 from tests.examples import examples
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import StateStoreException, StoreOutOfStepException
 from sparkrelay.operators.lateness import without_late
 from sparkrelay.operators.table import run as state
 from sparkrelay.operators.watermarks import Sources, WindowWatermark
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker import shares
 from sparkrelay.runtime.worker.event_times import event_times_ms, window_ends

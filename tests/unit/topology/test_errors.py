@@ -402,7 +402,9 @@ def test_a_retention_needs_windows(flights, F):
     ],
 )
 def test_literals_that_would_stay_at_one_time(flights, F, step):
-    with pytest.raises(TopologyException, match=r"test_errors.py:\d+: .* is read once, .* write current_(date|timestamp)\(\)"):
+    with pytest.raises(
+        TopologyException, match=r"test_errors.py:\d+: .* is read once, .* write current_(date|timestamp)\(\)"
+    ):
         step(flights, F)
 
 

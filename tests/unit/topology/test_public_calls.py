@@ -113,7 +113,10 @@ def test_wrong_values_raise_topology_exception_or_nothing(made, owner, method, p
         (lambda s: s.groupBy("carrier").count().where(), "KTable.where() needs its argument 'condition'"),
         (lambda s: s.select(x=1), "KStream.select() has no argument x=1; the call is select(*cols)"),
         (lambda s: s.transform(len, func=len), "KStream.transform() has its argument 'func' twice"),
-        (lambda s: StreamsBuilder(None, "x"), "StreamsBuilder() has one argument too many, 'x', which needs its name; the call is Str"),
+        (
+            lambda s: StreamsBuilder(None, "x"),
+            "StreamsBuilder() has one argument too many, 'x', which needs its name; the call is Str",
+        ),
         (
             lambda s: StreamsBuilder().table("t"),
             "StreamsBuilder.table() needs its argument 'key'; the call is table(to",

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import Column, functions as F
 
+from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import without_leaves
 from sparkrelay.catalyst.jvm import items, java, kind, nodes, pattern
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.aggregate.collected_calls import COLLECTED
-from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SerializationException, StoreCorruptedException
 from sparkrelay.operators.table.changes import NEW
 from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate.collected import Collected, Values
 from sparkrelay.state.aggregate.spec import COUNTED
 from sparkrelay.state.byte_arrays import big_endian, buffers, cut, fixed, from_spans, side_by_side

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SerializationException
 from sparkrelay.operators.row_numbers import by_number, numbered
 from sparkrelay.operators.table.changes import NEW, OLD
 from sparkrelay.records.arrow_buffers import whole
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec, wide_aggregate_of
 from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side
 

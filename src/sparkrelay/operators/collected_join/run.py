@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.records.partition import murmur2_partitions
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out, spans
 
 if TYPE_CHECKING:

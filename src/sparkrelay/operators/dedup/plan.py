@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.dedup.run import Deduplicate
 from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.operators.emitting.plan import EmittingPlan
 from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.contents import brief, key_text, spread
 from sparkrelay.runtime.compile.timed_sources import timed_fields
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.schemas import arrow_schema, hidden_fields
 
 if TYPE_CHECKING:

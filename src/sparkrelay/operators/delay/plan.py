@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.delay.run import DelayRows
 from sparkrelay.operators.delay.step import RECORD_TIME, Delay
 from sparkrelay.operators.emitting.plan import EmittingPlan
 from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.contents import brief, spread
 from sparkrelay.runtime.compile.timed_sources import timed_fields
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.schemas import arrow_schema, check_packable, hidden_fields, nullable
 
 if TYPE_CHECKING:

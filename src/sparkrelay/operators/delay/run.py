@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.delay.step import Delay
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, watermark_with
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.records.arrow_buffers import whole
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import clock_ms, laid_out
 from sparkrelay.state.byte_arrays import big_endian, fixed, side_by_side
 from sparkrelay.state.view import Changes

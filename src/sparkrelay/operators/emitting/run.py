@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.lateness import warn_of_late
 from sparkrelay.operators.watermarks import Sources, newest_times, with_silence
 from sparkrelay.records.arrow_buffers import whole
-from sparkrelay.runtime.contract import fault_points, hidden_columns
+from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.specs import StoreSpec
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.changelogs import write_changelogs

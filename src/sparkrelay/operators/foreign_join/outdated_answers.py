@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.table.changes import OLD
 from sparkrelay.operators.table.joined_rows import joined_rows
 from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

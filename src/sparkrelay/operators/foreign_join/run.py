@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.foreign_join.outdated_answers import NO_ROW
 from sparkrelay.operators.table.changes import NEW, OLD
 from sparkrelay.operators.table.joined_rows import NEVER, JoinedTables, joined_rows, touched_keys
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.records.tuples import write_columns
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.task_steps import each_table, task_store

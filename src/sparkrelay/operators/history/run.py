@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.lateness import warn_of_late
 from sparkrelay.operators.table.changed_rows import Groups, changed_rows
 from sparkrelay.operators.table.changes import NEWEST
 from sparkrelay.operators.table.run import TableRunner, Taskwise
 from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import clock_ms
 from sparkrelay.runtime.worker.task_steps import look
 from sparkrelay.state import versions

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.lateness import windows_over
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.event_times import window_ends

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.table.changes import NEW
 from sparkrelay.operators.table.grouping import GroupColumns, GroupedRunner, Grouping, encoded_groups
 from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

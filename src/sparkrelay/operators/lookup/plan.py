@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.lookup.run import LookupRunner
 from sparkrelay.runtime.compile.timed_sources import interval_ms
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.schemas import arrow_schema
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.table.changes import VERSIONS
 from sparkrelay.operators.table.newest_rows import NewestRows
 from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker import connections

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 from pyspark.sql.types import StructType, VariantType, _has_type, _parse_datatype_string
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.emitting.plan import ALL, EmittingPlan
 from sparkrelay.operators.process.handle import VariablesHandle
@@ -21,7 +22,6 @@ from sparkrelay.operators.process.variables import VariableSpec
 from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.contents import brief, spread
 from sparkrelay.runtime.compile.timed_sources import timed_fields
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.schemas import arrow_schema, check_packable, hidden_fields
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, watermark_with
 from sparkrelay.operators.lateness import too_late
@@ -33,7 +34,6 @@ from sparkrelay.operators.process.step import Transformation
 from sparkrelay.operators.process.variables import Group, VariableSpec, Work, remove_expired
 from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes, key_columns
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import clock_ms, laid_out
 from sparkrelay.state import Watermark
 from sparkrelay.state.view import Changes

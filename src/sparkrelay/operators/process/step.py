@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.emitting.step import EmittingStep
-from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.ranking.row_order import RowOrder, RowRanking
 from sparkrelay.operators.row_numbers import numbered_by_key
 from sparkrelay.records.arrow_buffers import whole
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.event_times import event_times_ms
 
 if TYPE_CHECKING:

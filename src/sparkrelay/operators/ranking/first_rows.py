@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.ranking.row_order import RowOrder
 from sparkrelay.operators.row_numbers import numbered, places
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.records.arrow_buffers import whole
-from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.ranking.counted_rows import (
     CountedRows,
     changes_of,
@@ -27,7 +28,6 @@ from sparkrelay.operators.table.changes import NEW
 from sparkrelay.operators.table.run import TableRunner, Taskwise
 from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.key_parts import key_parts
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.ranking.counted_rows import (
     CountedRows,
     changes_of,
@@ -25,7 +26,6 @@ from sparkrelay.operators.row_numbers import numbered_by_key
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.table.run import TableRunner, Taskwise
 from sparkrelay.records.arrow_buffers import as_type, whole
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.event_times import window_ends
 from sparkrelay.state.key_parts import key_parts
 from sparkrelay.state.window_keys import window_keys

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.row_numbers import by_number, places
 from sparkrelay.operators.table.changed_rows import Groups, changed_rows
 from sparkrelay.operators.table.run import TableRunner, Taskwise
 from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.records.keys import key_bytes, key_columns
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.event_times import window_ends
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.byte_arrays import equal, side_by_side

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.emitting.plan import EmittingPlan
 from sparkrelay.operators.stream_join.run import JoinStreams
@@ -13,7 +14,6 @@ from sparkrelay.operators.stream_join.step import LEFT_ONLY, StreamJoin
 from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.contents import brief, key_text, spread
 from sparkrelay.runtime.compile.timed_sources import timed_fields
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.schemas import arrow_schema, check_packable, hidden_fields, nullable
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.emitting.run import EmittingRunner, event_times, watermark_with
 from sparkrelay.operators.lateness import too_late
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.stream_join.step import LEFT_ONLY, StreamJoin
 from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes, key_columns
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out, spans
 from sparkrelay.state.join_rows import (
     FIRST_NOTE,

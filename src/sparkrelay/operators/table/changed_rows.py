@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.table.changes import CHANGES, DELETIONS, NEW, OLD, VERSIONS
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
 
 if TYPE_CHECKING:

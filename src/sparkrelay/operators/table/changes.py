@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker.context import laid_out, leg_tasks
 from sparkrelay.runtime.worker.memory import freeze_loaded_objects

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.table.changed_rows import Groups, changed_rows
 from sparkrelay.operators.table.run import TableRunner, note
 from sparkrelay.records.arrow_buffers import as_type, whole
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import fault_points, hidden_columns
+from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.worker.task_steps import batch_stamp, task_store
 from sparkrelay.state import MergeResult
 from sparkrelay.state.lmdb.rows import ascending

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SparkRelayError, StateStoreException
 from sparkrelay.operators.lateness import warn_of_late, without_late
 from sparkrelay.operators.watermarks import Sources, WindowWatermark, with_silence
 from sparkrelay.records.keys import key_columns
-from sparkrelay.runtime.contract import fault_points, hidden_columns
+from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import LegReport
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.contract.specs import StoreSpec

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.table.changes import NEW, OLD
 from sparkrelay.operators.table.joined_rows import JoinedTables, joined_rows, touched_keys
 from sparkrelay.records.keys import key_columns
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.task_steps import each_table

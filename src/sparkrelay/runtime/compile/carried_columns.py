@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay import hidden_columns
 
 if TYPE_CHECKING:
     from sparkrelay.topology import Aggregation, Leg

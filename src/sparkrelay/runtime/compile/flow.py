@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.runtime.compile.job_kinds import no_rows_of, nothing_passes
 from sparkrelay.runtime.compile.rebase import Passing, Rebase
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import PickedColumns, in_turn
 from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.schemas import arrow_schema
@@ -171,7 +171,9 @@ class Flow:
         ]
         assert not self.conditions, "a filter does not stand alone in front of computed keys"
         marker = [F.col(name) for name in self.job.hidden]
-        made = StructType([StructField(field.name, field.dataType) if field.name in names else field for field in self.columns])
+        made = StructType(
+            [StructField(field.name, field.dataType) if field.name in names else field for field in self.columns]
+        )
         return replace(self, columns=made, stage=None, picked=None, frame=base.select(*columns, *marker))
 
     def only(self, names: Collection[str]) -> Flow:

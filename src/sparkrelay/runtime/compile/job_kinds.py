@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import analyzed, frame_of, project
 from sparkrelay.catalyst.jvm import items, kind
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.resident import Role, StepName
 from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA
 from sparkrelay.runtime.worker.context import in_pieces, no_rows, under_names

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import BooleanType, StructField, StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.collected_join.plan import CollectedJoins
 from sparkrelay.operators.emitting.plan import Surroundings, plan_of
 from sparkrelay.operators.latest.run import LatestRunner
@@ -37,7 +38,6 @@ from sparkrelay.runtime.compile.publish_spec import changes_spec, late_spec, pub
 from sparkrelay.runtime.compile.source_columns import fetch_spec, topics_read
 from sparkrelay.runtime.compile.state_spec import state_spec
 from sparkrelay.runtime.compile.step_fields import StepFields
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.resident import Role
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.fetch import fetch_leg
@@ -257,7 +257,8 @@ class _Building:
         if leg.table_join is not None:
             spec, columns = joined_tables(leg, leg.table_join, self._of.states, self._step)
             return Flow.begin(self._job, leg.id, spec, names, columns), joined_columns(leg)
-        assert leg.changes_of is not None and leg.changed is not None, "a leg that reads no topic goes on from a store"
+        assert leg.changes_of is not None, "a leg that reads no topic goes on from a store"
+        assert leg.changed is not None, "of which the columns are known"
         contents = self._of.state(leg.changes_of).contents
         changes, columns = changes_spec(leg.changes_of, leg.changed, contents, self._step)
         return Flow.begin(self._job, leg.id, changes, names, columns), CHANGES

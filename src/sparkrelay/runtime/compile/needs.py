@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import BooleanType, StructField, StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.emitting.plan import ALL, plan_of
 from sparkrelay.runtime.compile.carried_columns import CHANGES
 from sparkrelay.runtime.compile.sink_plan import plan_sink
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.schemas import hidden_fields, without_kafka
 from sparkrelay.topology.structure import Collected, Lookup, Segment
 

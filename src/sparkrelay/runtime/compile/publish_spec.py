@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType, TimestampType
 
+from sparkrelay import hidden_columns
 from sparkrelay.operators.late_to.run import LateRowsRunner
 from sparkrelay.operators.ranking.beaten_rows import BestRows
 from sparkrelay.operators.ranking.plan import ranking_spec
@@ -13,7 +14,6 @@ from sparkrelay.operators.table.changes import ChangesRunner, FilteredTableRunne
 from sparkrelay.records.formats import Format, Json
 from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED, carried_columns
 from sparkrelay.runtime.compile.sink_plan import SinkPlan, plan_sink
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import PublishSpec
 from sparkrelay.topology import Collected, Lookup
 from sparkrelay.topology.event_times import TIMESTAMP, shipped_event_times

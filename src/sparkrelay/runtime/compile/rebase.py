@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
+from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import alias, analyzed, frame_of, new_number, project, with_children
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.rows import DRAWING
 
 if TYPE_CHECKING:

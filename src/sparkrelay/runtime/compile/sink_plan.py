@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.records.formats import Format, Integer, Json, Long, OneColumn, Raw, String, Uuid
 from sparkrelay.records.formatted import columns_to_format
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.describe import format_text
 from sparkrelay.topology.schemas import (
     HEADERS,
@@ -74,7 +74,9 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     for name in (*key, *([] if one is None else [one])):
         if name not in rows.names and not name.startswith(hidden_columns.PREFIX):
             hint = f". {_key_outside(name)}" if name in key and not sink.internal else ""
-            raise TopologyException(f"{where} writes column {name!r}, but the columns are {', '.join(rows.names)}{hint}")
+            raise TopologyException(
+                f"{where} writes column {name!r}, but the columns are {', '.join(rows.names)}{hint}"
+            )
     for place, given in (("key", sink.key), ("value", form)):
         if isinstance(given, OneColumn):
             _check_type(rows[given.only_column(place)], given, place, where)

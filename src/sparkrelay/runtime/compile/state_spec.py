@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.client.config import longest_request
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.aggregate.layout import AggregateLayout, SessionsLayout
@@ -28,7 +29,6 @@ from sparkrelay.operators.watermarks import WindowWatermark
 from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
 from sparkrelay.runtime.compile.contents import contents, repartitioned_by, spread
 from sparkrelay.runtime.compile.timed_sources import interval_ms
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
 from sparkrelay.state.window_keys import MOST_SOURCES
 from sparkrelay.topology.event_times import shipped_event_times

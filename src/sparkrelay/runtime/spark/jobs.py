@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from sparkrelay.catalyst.query_errors import query_errors_unlogged
 from sparkrelay.errors import SparkRelayError, StreamsException
 from sparkrelay.printable import printable, printable_lines
 from sparkrelay.runtime.contract.commands import COMMAND_PROPERTY, BatchCommand, decode_bytes, encode
@@ -26,7 +27,6 @@ from sparkrelay.runtime.contract.socket_folders import NoSocketFolder
 from sparkrelay.runtime.spark.cancelling import cancelled_when
 from sparkrelay.runtime.spark.executor_target import SESSION_GONE
 from sparkrelay.runtime.spark.job_errors import JobError, failed_partitions, read_input, read_job_error
-from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
 from sparkrelay.runtime.spark.unusable_session import no_daemon, no_python
 from sparkrelay.runtime.spark.worker_sockets import is_long_socket_path, long_socket_path
 from sparkrelay.runtime.worker.restore import RestoreSpec, restore_partition

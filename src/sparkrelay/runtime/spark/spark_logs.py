@@ -9,19 +9,14 @@ Executors log ten lines of INFO per task, about 1.2 kB: a gigabyte a day.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark.logger import PySparkLogger
 
 from sparkrelay.runtime.spark.unusable_session import is_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -35,9 +30,6 @@ _SILENCED: Final = (
     r"|Executor launch task task \S+ in stage \S+ \(TID \d+\) failed, reason: Task \S+ rejected"
     r"|Failed to update accumulator \d+ \(org\.apache\.spark\.api\.python\.PythonAccumulatorV2\)).*"
 )
-_QUERY_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-
-_here = threading.local()
 
 
 def silence_failed_tasks(spark: SparkSession) -> None:
@@ -79,23 +71,3 @@ def quiet_executors(spark: SparkSession) -> None:
         spark.sparkContext._jsc.sc().schedulerBackend().updateExecutorsLogLevel(level)
     except (Py4JError, TypeError) as error:
         log.debug("the executors' log level could not be set: %s", error)
-
-
-@contextlib.contextmanager
-def query_errors_unlogged() -> Iterator[None]:
-    """Keep PySpark from logging errors with their stacks on this thread: we report them in a sentence."""
-    for name in _QUERY_LOGGERS:
-        # Created like PySpark does: with a plain logger of that name each of its calls would raise TypeError.
-        logger = PySparkLogger.getLogger(name)
-        if _loud not in logger.filters:
-            logger.addFilter(_loud)
-    before = getattr(_here, "quiet", False)
-    _here.quiet = True
-    try:
-        yield
-    finally:
-        _here.quiet = before
-
-
-def _loud(_: logging.LogRecord) -> bool:
-    return not getattr(_here, "quiet", False)

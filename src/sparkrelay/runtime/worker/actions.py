@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.types import StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import StreamsException
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, pieces, report_row

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SerializationException, UnknownSchemaException
 from sparkrelay.records.bad_record import BadRecord
 from sparkrelay.records.batches.encode import NO_TIMESTAMP
 from sparkrelay.records.formatted import format_to_columns
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.encoding import first_of_another_layout, unpack_rows
 from sparkrelay.runtime.worker.origins import Origins
 from sparkrelay.runtime.worker.skipped_records import without_bad

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.formatted import columns_to_format
 from sparkrelay.records.keys import key_bytes, key_columns
-from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import PublishSpec

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.runtime.contract import fault_points, hidden_columns
+from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.failure_marks import BatchTooLarge, WorkerFailure
 from sparkrelay.runtime.worker import connections

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.batches.encode import NO_TIMESTAMP
 from sparkrelay.records.partition import murmur2_partitions
-from sparkrelay.runtime.contract import fault_points, hidden_columns
+from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport, TaskCommand
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, drain, leg_tasks, pieces, report_row

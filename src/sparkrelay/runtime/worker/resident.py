@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import pyarrow as pa
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SparkRelayError, StreamsException
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.channel import Channel, connect
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType, _parse_datatype_json_string
 
+from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, project, replaced
 from sparkrelay.catalyst.intervals import interval_us
 from sparkrelay.catalyst.jvm import items, kind
@@ -18,7 +19,6 @@ from sparkrelay.catalyst.windows import time_window
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.aggregate.calls import read_calls
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, require_same_time
@@ -144,7 +144,7 @@ def _results(given: Sequence[Expression], at: Plan) -> list[str]:
     ]
 
 
-def _taken(
+def _taken(  # noqa: PLR0917 - what is known of one step
     call: Call, rows: Rows, keys: Sequence[Any], names: Sequence[str], calls: Sequence[ReadCall], time: RowColumn | None
 ) -> Rows:
     """Return what the stateful step takes in: the keys, the aggregates' arguments, and event times."""
@@ -212,7 +212,7 @@ def _is_local(window: DataType) -> bool:
     return isinstance(window, StructType) and isinstance(window["end"].dataType, TimestampNTZType)
 
 
-def _late(record: Record, call: Call, rows: Rows, before: Rows, node: AggregationNode, windows: Sequence[str]) -> None:
+def _late(record: Record, call: Call, rows: Rows, before: Rows, node: AggregationNode, windows: Sequence[str]) -> None:  # noqa: PLR0917 - what is known of one step
     """Write down where rows go whose window is over."""
     where = call.where
     if node.step.watermark is None:
@@ -255,7 +255,7 @@ def _check_gap(made: Sequence[Expression], where: str) -> None:
         raise TopologyException(f"{where}: gap {text!r} of F.session_window() is no time at all")
 
 
-def _check_windows(
+def _check_windows(  # noqa: PLR0917 - what is known of one step
     call: Call,
     rows: Rows,
     given: Sequence[Expression],

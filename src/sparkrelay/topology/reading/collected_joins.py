@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HOW: Final = {"inner": "inner", "left": "left", "leftouter": "left", "left_outer": "left"}
 
 
-def collected_join(
+def collected_join(  # noqa: PLR0917 - what is known of one step
     record: Record, rows: Rows, other: Any, on: Any, how: Any, refresh: Any, call_site: CallSite
 ) -> Rows:
     """Write down that a stream is joined with a DataFrame that is collected; return the rows behind that.

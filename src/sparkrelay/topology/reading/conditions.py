@@ -113,12 +113,12 @@ def take_range(terms: Terms, left: Rows, right: Rows, times: tuple[int, int]) ->
         for kind, us in filter(None, found):
             bounds[kind].append(us)
     for own, theirs in terms.pairs:
-        if own.read.is_attribute and theirs.read.is_attribute and _is_time(own.read.number, left, times[0]):
-            if _is_time(theirs.read.number, right, times[1]):
-                bounds["least"].append(0)
-                bounds["most"].append(0)
-                continue
-        pairs.append((own, theirs))
+        plain = own.read.is_attribute and theirs.read.is_attribute
+        if plain and _is_time(own.read.number, left, times[0]) and _is_time(theirs.read.number, right, times[1]):
+            bounds["least"].append(0)
+            bounds["most"].append(0)
+        else:
+            pairs.append((own, theirs))
     if not bounds["least"] or not bounds["most"]:
         return None
     terms.rest, terms.pairs = rest, pairs or terms.pairs

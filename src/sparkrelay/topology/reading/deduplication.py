@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import analyzed, frame_of, project
 from sparkrelay.catalyst.jvm import items
 from sparkrelay.catalyst.tree import Expression
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.dedup.step import Deduplication
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
@@ -46,7 +46,10 @@ def deduplicated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
     else:
         given, keys = at.by_field["keys"], items(at.java.keys())
     once = {one.number: place for place, one in reversed([*enumerate(given)])}
-    given, keys = tuple(given[place] for place in sorted(once.values())), [keys[place] for place in sorted(once.values())]
+    given, keys = (
+        tuple(given[place] for place in sorted(once.values())),
+        [keys[place] for place in sorted(once.values())],
+    )
     within = at.kind == "DeduplicateWithinWatermark"
     names = unique(one.name for one in given)
     numbers = [one.number for one in given]

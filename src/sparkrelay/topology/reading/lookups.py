@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.delay.step import RECORD_TIME, Delay
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import EmittingNode, EventTime, LookupNode, RepartitionNode, behind_state, ways_back
 from sparkrelay.topology.reading.conditions import differing_types, equal
@@ -317,7 +317,7 @@ def _delayed(reader: Reader, rows: Rows, places: list[int], name: str | None) ->
     return begin(node)
 
 
-def _finished(
+def _finished(  # noqa: PLR0917 - what is known of one step
     reader: Reader,
     at: Plan,
     rows: Rows,

@@ -8,13 +8,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, _parse_datatype_string
 
+from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import analyzed, attributes
 from sparkrelay.catalyst.jvm import items
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.process.step import KEY, Transformation
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading.aggregates import key_names
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
@@ -38,7 +38,7 @@ _OUTPUT_MODES: Final = {"append": "Append", "update": "Update"}
 _METHODS: Final = ("init", "handleInputRows", "handleExpiredTimer", "close")
 
 
-def transformed(
+def transformed(  # noqa: PLR0917 - what is known of one step
     record: Record, call: Call, known: Rows, grouped: DataFrame, processor: Any, output: Any, modes: tuple[Any, Any]
 ) -> Rows:
     """Write down that the rows of each group go to a stateful processor; return the rows that it returns.

@@ -7,17 +7,17 @@ with ``rank()`` those that are equal to the last of them. The others look at eve
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, StringType, StructField, StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.nodes import AggregationNode
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
 from sparkrelay.topology.reading.regrouping import WINDOW, regrouped
@@ -169,7 +169,9 @@ def _count(reader: Reader, number: int, name: str, above: list[tuple[Plan, int]]
                 )
             conditions.remove(one)
             if conditions:
-                rest = functools.reduce(lambda a, b: catalyst("expressions.And", a, b), (java for _, java in conditions))
+                rest = functools.reduce(
+                    lambda a, b: catalyst("expressions.And", a, b), (java for _, java in conditions)
+                )
                 node.java = catalyst("plans.logical.Filter", rest, node.children[0].java)
                 above[at] = node, place
             else:
@@ -179,7 +181,7 @@ def _count(reader: Reader, number: int, name: str, above: list[tuple[Plan, int]]
             break
         copies = (one for one in node.expressions if one.kind == "Alias" and one.children[0].is_attribute)
         numbers |= {one.number for one in copies if one.children[0].number in numbers}
-    _refuse(reader.call, name)
+    raise _unlimited(reader.call, name)
 
 
 def _conjuncts(condition: Expression, java: Any) -> Iterator[tuple[Expression, Any]]:
@@ -194,8 +196,8 @@ class Unlimited(TopologyException):
     """Nothing says yet how many rows of each key are wanted."""
 
 
-def _refuse(call: Call, name: str) -> NoReturn:
-    raise Unlimited(
+def _unlimited(call: Call, name: str) -> Unlimited:
+    return Unlimited(
         f'{call.where}: behind {name!r}, a row\'s place among those of its key, stands where("{name} <= 10"), how many '
         "rows of each key are kept"
     )

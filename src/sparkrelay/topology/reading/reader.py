@@ -8,7 +8,7 @@ leaf
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.catalyst.frames import alias, analyzed, frame_of, leaf_number, project, with_children
 from sparkrelay.catalyst.jvm import items
@@ -146,7 +146,7 @@ class Reader:
             case "Window":
                 return rankings.ranked(self, at, above)
             case _:
-                self._refuse(at)
+                raise TopologyException(f"{self.call.where}: {self.call.method}(): {not_row_wise(at.kind)}")
 
     def _definition(self, at: Plan) -> Rows:
         """Return the rows of a ``WITH`` clause's definition, with the numbers of one of its uses."""
@@ -158,9 +158,6 @@ class Reader:
         used = zip(items(plan.output()), items(at.java.output()), strict=True)
         columns = [alias(one, str(other.name()), other.exprId()) for one, other in used]
         return with_rows(rows, frame_of(project(columns, plan), self.record.spark))
-
-    def _refuse(self, at: Plan) -> NoReturn:
-        raise TopologyException(f"{self.call.where}: {self.call.method}(): {not_row_wise(at.kind)}")
 
     def has_leaf(self, plan: Plan) -> bool:
         """Return whether rows of the pipeline are in a plan."""

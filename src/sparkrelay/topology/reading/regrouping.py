@@ -41,7 +41,7 @@ class Regrouped(NamedTuple):
     decides: tuple[int, ...] | None
 
 
-def regrouped(
+def regrouped(  # noqa: PLR0917 - what is known of one step
     record: Record, call: Call, rows: Rows, given: Sequence[Expression], keys: list[Any], names: Sequence[str]
 ) -> Regrouped:
     """Return rows of which those of one group are in one task.
@@ -92,7 +92,9 @@ def regrouped(
     if windows:
         plan = analyzed(behind.frame)
         # Keys that are computed in front of the topic go through to behind the windows.
-        computed = seq(one for one in items(plan.output()) if int(one.exprId().id()) in {*by} - set(_plain(rows, given)))
+        computed = seq(
+            one for one in items(plan.output()) if int(one.exprId().id()) in {*by} - set(_plain(rows, given))
+        )
         for step in windows:
             plan = _with_columns(step, plan, computed)
         behind = with_rows(behind, frame_of(plan, record.spark))

@@ -109,7 +109,15 @@ def relation_rows(record: Record, call: Call, at: Plan) -> Rows:
         if idle:
             log.warning("%s: the options %s have no effect: the instance's settings say that", where, ", ".join(idle))
         record.relations[key] = source(
-            record, "stream", topics, None, None, None, None, call.call_site, {k: options[k] for k in _AGREED & {*options}}
+            record,
+            "stream",
+            topics,
+            None,
+            None,
+            None,
+            None,
+            call.call_site,
+            {k: options[k] for k in _AGREED & {*options}},
         )
     rows = record.relations[key]
     plan = analyzed(rows.frame)

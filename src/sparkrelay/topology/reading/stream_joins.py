@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, project
 from sparkrelay.catalyst.intervals import interval_us
 from sparkrelay.catalyst.jvm import catalyst, java
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.stream_join.step import LEFT_ONLY, StreamJoin
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import EmittingNode, RepartitionNode, behind_state
 from sparkrelay.topology.reading.conditions import equal, take_range
@@ -215,7 +215,7 @@ def _time(reader: Reader, rows: Rows, side: str) -> Any:
     return found
 
 
-def _side(
+def _side(  # noqa: PLR0917 - what is known of one step
     reader: Reader,
     rows: Rows,
     keys: list[Both],
@@ -264,7 +264,7 @@ def _side(
     return _Side(with_rows(behind, behind.frame.select(*own, micros), unsaid=1), call_others, plain)
 
 
-def _finished(
+def _finished(  # noqa: PLR0917 - what is known of one step
     reader: Reader,
     at: Plan,
     node: EmittingNode,

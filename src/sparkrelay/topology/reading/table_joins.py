@@ -48,7 +48,7 @@ class _Side(NamedTuple):
     places: dict[int, int]
 
 
-def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms, above: list[tuple[Plan, int]]) -> Rows:
+def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms, above: list[tuple[Plan, int]]) -> Rows:  # noqa: PLR0917 - what is known of one step
     """Write a join of two tables down; return its rows, with the columns of the plan's node.
 
     Raises:
@@ -239,7 +239,9 @@ def _where_found(found: Any | None, value: Any) -> Any:
     """Return a column, null where the side that it is of has no row."""
     if found is None:
         return value
-    return catalyst("expressions.If", found, value, catalyst_object("expressions.Literal").create(None, value.dataType()))
+    return catalyst(
+        "expressions.If", found, value, catalyst_object("expressions.Literal").create(None, value.dataType())
+    )
 
 
 def _take_coalesced(above: list[tuple[Plan, int]], sides: list[_Side], terms: Terms, rows: Rows) -> list[Any]:

@@ -9,6 +9,7 @@ import pytest
 from tests.doubles.state_steps import NEWEST_ROWS, state_spec, table_step
 from tests.unit.state.conftest import Driver
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import (
     InvalidStateStorePartitionException,
     StateStoreException,
@@ -16,7 +17,6 @@ from sparkrelay.errors import (
 )
 from sparkrelay.operators.stored_rows import StoredColumns
 from sparkrelay.operators.table.reading import StoreRead
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.queries.local_stores import ACTIVE, RESTORING, STANDBY, LocalStores, LocalTask
 from sparkrelay.runtime.queries.query import Query, QueryScope
 from sparkrelay.state import TaskStore

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from pyspark.logger import PySparkLogger
 
-from sparkrelay.runtime.spark.spark_logs import _SILENCED, query_errors_unlogged, quiet_executors
+from sparkrelay.catalyst.query_errors import query_errors_unlogged
+from sparkrelay.runtime.spark.spark_logs import _SILENCED, quiet_executors
 
 
 class Kept(logging.Handler):

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from sparkrelay import hidden_columns
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.batches.columns import KAFKA_SCHEMA
 from sparkrelay.records.formats import Json
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import FetchSpec
 from sparkrelay.runtime.worker.decoding import _rows, decoded_rows, rows_together
 from sparkrelay.runtime.worker.encoding import pack_rows

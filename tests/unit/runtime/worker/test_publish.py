@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import task_command
 
+from sparkrelay import hidden_columns
 from sparkrelay.client.file_log import LOG_DIRECTORY, FileLog, FileProducer
 from sparkrelay.errors import RecordTooLargeException
 from sparkrelay.records.formats import Json
-from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.contract.specs import PublishSpec
 from sparkrelay.runtime.worker import publish, shares

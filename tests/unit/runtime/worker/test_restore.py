@@ -11,7 +11,7 @@ import pytest
 from tests.doubles.clock import Clock
 from tests.unit.operators.store_specs import WITHOUT_KAFKA
 
-from sparkrelay import Json, String
+from sparkrelay import Json, String, hidden_columns as hidden
 from sparkrelay.errors import (
     OffsetOutOfRangeException,
     SerializationException,
@@ -22,7 +22,6 @@ from sparkrelay.errors import (
 from sparkrelay.operators.latest.layout import LatestLayout
 from sparkrelay.operators.latest.run import LatestRunner
 from sparkrelay.operators.table.newest_rows import NewestRows
-from sparkrelay.runtime.contract import hidden_columns as hidden
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, StoreRestore, decode_bytes
 from sparkrelay.runtime.contract.specs import FetchSpec, SourceChangelog, StepSpec
 from sparkrelay.runtime.worker import connections, restore

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from tests.doubles.state_steps import task_command
 
-from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay import hidden_columns
 from sparkrelay.runtime.worker import shares
 from sparkrelay.runtime.worker.shares import partitions_of, share_out
 
