@@ -146,8 +146,8 @@ def test_small_micro_batches_stay_in_one_job(spark, rates, monkeypatch):
         frame.withColumnRenamed("rate", "again"), "country", refresh="5 minutes"
     ).to("out", value=Json())
     topology = builder.build()
-    assert 'refresh="10 minutes")' in topology.describe()
-    assert 'refresh="5 minutes")' in topology.describe()
+    assert "refresh='10 minutes')" in topology.describe()
+    assert "refresh='5 minutes')" in topology.describe()
     with TopologyTestDriver(topology, spark=spark) as driver:
         assert "pass through one resident Spark job" in driver._plans.describe()
         topic, out = driver.create_input_topic("clicks"), driver.create_output_topic("out")

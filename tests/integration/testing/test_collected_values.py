@@ -51,7 +51,7 @@ def test_a_list_of_an_updating_table_is_warned_of(spark, caplog, final):
     with caplog.at_level(logging.WARNING), TopologyTestDriver(builder.build(), spark=spark):
         said = [record.getMessage() for record in caplog.records if "whole list" in record.getMessage()]
     assert len(said) == (not final)
-    assert all("all_n" in text and "test_collected_values.py" in text and "append" in text for text in said)
+    assert all("collect_list(n)" in text and "test_collected_values.py" in text and "append" in text for text in said)
 
 
 def test_numbers_of_distinct_values_are_about_right_in_groups_and_sessions(spark):

@@ -307,11 +307,11 @@ def test_what_is_joined_is_a_table_like_others(spark):
 
         put("customers", "ada", {"name": "A"})
         put("customers", "bob", {"name": "B"})
-        assert put("orders", "o1", {"customer": "ada", "amount": 2}) == [[("o1", "ada", 2, "A")], [("A", 2)], []]
+        assert put("orders", "o1", {"customer": "ada", "amount": 2}) == [[("ada", "o1", 2, "A")], [("A", 2)], []]
         assert put("clicks", "o1", {"page": "p"}) == [[], [], [("p", "A")]]
         assert put("clicks", "o2", {"page": "p"}) == [[], [], []]
         large, names, _ = put("orders", "o1", {"customer": "bob", "amount": 3})
-        assert (large, sorted(names, key=str)) == ([("o1", "bob", 3, "B")], [("B", 3), None])
+        assert (large, sorted(names, key=str)) == ([("bob", "o1", 3, "B")], [("B", 3), None])
         assert put("orders", "o1", {"customer": "bob", "amount": 1}) == [[None], [("B", 1)], []]
         assert put("customers", "bob", None) == [[], [None], []]
         assert put("clicks", "o1", {"page": "p"}) == [[], [], []]
