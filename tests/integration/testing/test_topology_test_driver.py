@@ -172,11 +172,12 @@ def test_what_ends_an_instance_ends_the_test(spark):
         assert len(driver.create_output_topic("users").read_rows()) == 1
 
 
-def test_a_column_that_is_not_there_is_refused_when_the_driver_is_made(spark):
+def test_what_cannot_be_written_is_refused_when_the_driver_is_made(spark):
     builder = StreamsBuilder()
-    builder.stream("orders", value=ORDER).where("price > 3").to("out", value=Json())
-    with pytest.raises(TopologyException, match="price"):
-        TopologyTestDriver(builder.build(), spark=spark)
+    builder.stream("orders", value=ORDER).to("out", key="price", value=Json())
+    topology = builder.build()
+    with pytest.raises(TopologyException, match=r"test_topology_test_driver.py:\d+: .*'price'"):
+        TopologyTestDriver(topology, spark=spark)
 
 
 def test_names_that_the_pipeline_does_not_know_are_refused(spark):

@@ -395,9 +395,9 @@ def test_a_date_is_a_time_too(spark):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ("ms", '`ms` has the invalid type "BIGINT", but expected "TIMESTAMP"'),
-        ("ntz", '`ntz` has the invalid type "TIMESTAMP_NTZ", but expected "TIMESTAMP"'),
-        ("day", '`day` has the invalid type "DATE", but expected "TIMESTAMP"'),
+        ("ms", r'`ms` has the invalid type "BIGINT", but expected "TIMESTAMP".*F.timestamp_millis\("ms"\)'),
+        ("ntz", r'`ntz` has the invalid type "TIMESTAMP_NTZ".*F.col\("ntz"\).cast\("timestamp"\)'),
+        ("day", r'`day` has the invalid type "DATE".*F.col\("day"\).cast\("timestamp"\)'),
         ("other", r"'window' is window\(time, 0:01:00\), and the watermark before it is of 'other'"),
         ("gone", "name `gone` cannot be resolved"),
     ],
