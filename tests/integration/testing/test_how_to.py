@@ -332,7 +332,8 @@ def test_the_page_s_orders_are_avro(spark):
     with SchemaRegistryDouble() as registry:
         registry.register("orders-value", names["ORDER"])
         number = registry.register("totals-value", names["TOTAL"])
-        config = names["config"] | {"schema.registry.url": registry.url}
+        config = names["config"]
+        config["schema.registry.url"] = registry.url
         with TopologyTestDriver(names["order_totals_by_registry"](), config, spark=spark) as driver:
             driver.create_input_topic("orders").pipe_input("ada", order)
             assert driver.create_output_topic("totals", value=Raw()).read_rows() == [
