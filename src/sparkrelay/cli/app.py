@@ -26,6 +26,7 @@ _HELP = """Kafka Streams' high availability for PySpark pipelines.
 * demo: see it all in action; one of two instances is killed, and the result is exact
 * new: create a project that runs
 * broker: run a Kafka for development
+* sql: run a pipeline that is a file of SQL
 * prepare: once on a machine, for faster starts of instances
 * doctor: check all that an instance needs, with remedies
 * top: watch a group of instances
@@ -47,7 +48,8 @@ app = App(
     suppress_keyboard_interrupt=False,  # run() reports it
 )
 for _name in (
-    "broker", "simulate", "demo", "doctor", "new", "plan", "state", "reset", "offsets", "dead-letters", "prepare", "top"
+    "broker", "simulate", "demo", "doctor", "new", "plan", "sql", "state", "reset", "offsets", "dead-letters",
+    "prepare", "top"
 ):  # fmt: skip
     _module = _name.replace("-", "_")
     app.command(f"sparkrelay.cli.{_module}:{_module}", name=_name)

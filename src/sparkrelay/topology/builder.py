@@ -18,6 +18,7 @@ from sparkrelay.topology.reading.structured_streaming import added, read_frame
 from sparkrelay.topology.reading.tables import keep_newest, key_places
 from sparkrelay.topology.record import Record
 from sparkrelay.topology.refusals import remedy
+from sparkrelay.topology.script import SqlScript
 from sparkrelay.topology.subtopologies import build_subtopologies
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology.streams import KStream, KTable
     from sparkrelay.topology.topology import Topology
 
-_SUPPORTED: Final = frozenset({"add", "stream", "table", "global_table", "sql", "build"})
+_SUPPORTED: Final = frozenset({"add", "script", "stream", "table", "global_table", "sql", "build"})
 
 
 @public_calls
@@ -220,6 +221,30 @@ class StreamsBuilder:
             raise TopologyException(f"{call_site}: sql() takes the text of a query, not {query!r}")
         call = Call(call_site, "sql", name=check_name(name, call_site), logged=logged)
         return frame_at(self._record, read_sql(self._record, call, query, frames))
+
+    def _read_sql(self, text: str, parsed: Any) -> Any:
+        """Return what a query says that stands in a script's statement."""
+        call = Call(find_call_site(), "SELECT")
+        return frame_at(self._record, read_sql(self._record, call, text, {}, parsed))
+
+    def script(self, text: str, *, file: str = "script.sql") -> dict[str, str]:
+        """Write down a pipeline in SQL: ``CREATE STREAM``, ``CREATE TABLE``, ``CREATE VIEW`` and ``INSERT INTO``.
+
+        See docs/how-to/sql.md. Streams and tables of a builder's earlier calls are there, too.
+
+        Args:
+            text: the statements, each but the last with a semicolon behind it.
+            file: its name, for messages; schemas of other files are found beside it.
+
+        Returns:
+            What ``SET`` has set, but for Spark's own settings: settings of an instance.
+
+        Raises:
+            TopologyException: Spark does not understand a statement, or it cannot be done; names its line.
+        """
+        script = SqlScript(self, file)
+        script.run(text)
+        return script.settings
 
     def add(
         self, frame: Any, topic: str | None = None, *, outputMode: str = "append", queryName: str | None = None

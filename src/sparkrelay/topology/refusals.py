@@ -154,6 +154,10 @@ _OF_NODES: Final = {
     **dict.fromkeys(
         ("GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample"), "a stream has no end to count from; use where(...)"
     ),
+    **dict.fromkeys(
+        ("LocalRelation", "LogicalRDD", "OneRowRelation", "Range"),
+        "its rows come from no topic: begin with a stream or a table, and join with others",
+    ),
     **dict.fromkeys(("Intersect", "Except"), "it compares whole tables; a stream has no end"),
     **dict.fromkeys(
         ("Repartition", "RepartitionByExpression"), 'use repartition("column"), which goes through a topic'

@@ -210,7 +210,9 @@ class Rows:
             elif node.kind == "Generate":
                 found |= {one.number: (node.generator,) for one in node.by_field["generatorOutput"]}
             else:
-                found |= {one.number: one.children for one in node.expressions if one.kind == "Alias"}
+                # A column under its own number, as a WITH clause has it, is passed on.
+                made = (one for one in node.expressions if one.kind == "Alias")
+                found |= {one.number: one.children for one in made if not _is_same(one)}
         return found
 
     def copy(self, number: int) -> Copy | None:
@@ -395,6 +397,10 @@ def _reads_now(one: Expression) -> bool:
 def _only_first(one: Expression) -> bool:
     """Return whether an expression is what ``fillna`` makes of a column that has no nulls."""
     return one.kind == "Coalesce" and one.children[0].fields.get("nullable") is False
+
+
+def _is_same(one: Expression) -> bool:
+    return one.children[0].is_attribute and one.children[0].number == one.number
 
 
 def _draws(one: Expression) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
-def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any]) -> Rows:
+def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any], parsed: Any = None) -> Rows:
     """Return the rows that a query gives.
 
     Args:
@@ -32,6 +32,7 @@ def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any]) 
         call: of the user's.
         query: its text.
         frames: what ``{name}`` stands for in it.
+        parsed: the query as Spark has parsed it, in the JVM, where the text is a statement around it.
 
     Raises:
         TopologyException: Spark does not understand it, or something in it cannot be done with streams and tables.
@@ -66,7 +67,8 @@ def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any]) 
     with spark_errors(call.call_site):
         for name, frame in views.items():
             rows_of(session, analyzed(frame)).createOrReplaceTempView(_quoted(name))
-        plan = session.sql(text).queryExecution().analyzed()
+        frame = session.sql(text) if parsed is None else rows_of(session, parsed)
+        plan = frame.queryExecution().analyzed()
         made = frame_of(plan, record.spark)
     for rows in known:
         record.use(rows)
