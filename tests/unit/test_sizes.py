@@ -9,7 +9,7 @@ HOME = Path(sparkrelay.__file__).parent
 MOST_FILES = 26
 MOST_LINES = 500
 #: They are replaced together.
-LONGER = {"topology/streams.py", "topology/subtopologies.py", "runtime/compile/legs.py"}
+LONGER = {"topology/streams.py", "topology/building/subtopologies.py"}
 
 
 def test_no_folder_has_more_files_than_a_screen_shows():

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.catalyst.jvm import items
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from sparkrelay.catalyst.tree import Expression, Plan
 
 #: How JSON shows that there may be some.
 UNSAID: Final = (
@@ -23,8 +21,13 @@ _TRIED: Final = frozenset({"evalMode", "evalContext"})
 _ALL: Final = 2**31 - 1
 
 
-def ask_unsaid(expressions: Sequence[Expression], node: Plan) -> None:
-    """Ask the JVM for what JSON has left out of a node's expressions, and write it into their fields."""
+def ask_unsaid(expressions: Sequence[Any], node: Any) -> None:
+    """Ask the JVM for what JSON has left out, and write it into the fields.
+
+    Args:
+        expressions: of a node of a plan (``tree.Expression``).
+        node: the node (``tree.Plan``).
+    """
     # Most casts and sums are not tried, and one look at the node's text shows it.
     may_be = any(not _TRIED.isdisjoint(part.fields) for one in expressions for part in one.below())
     tried = may_be and "try_" in str(node.java.simpleString(_ALL))
@@ -32,11 +35,11 @@ def ask_unsaid(expressions: Sequence[Expression], node: Plan) -> None:
         _ask(expressions, items(node.java.expressions()), tried=tried)
 
 
-def _ask(expressions: Sequence[Expression], java: list[Any], *, tried: bool) -> None:
+def _ask(expressions: Sequence[Any], java: list[Any], *, tried: bool) -> None:
     for one, there in zip(expressions, java, strict=True):
         if not any(_lacks(part, tried=tried) for part in one.below()):
             continue
-        fields = cast("dict[str, Any]", one.fields)
+        fields = one.fields
         if _lacks(one, tried=tried):
             if one.kind == "Literal":
                 fields["value"] = there.value().hex()
@@ -49,7 +52,7 @@ def _ask(expressions: Sequence[Expression], java: list[Any], *, tried: bool) -> 
         _ask(one.children, items(there.children()), tried=tried)
 
 
-def _lacks(one: Expression, *, tried: bool) -> bool:
+def _lacks(one: Any, *, tried: bool) -> bool:
     """Return whether a field of an expression is to be asked for."""
     if one.kind == "Literal":
         return one.fields["dataType"] == "binary" and one.fields.get("value") is not None

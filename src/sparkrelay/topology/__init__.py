@@ -6,17 +6,15 @@ from sparkrelay.topology.builder import StreamsBuilder
 from sparkrelay.topology.call_site import CallSite
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.grouped_stream import GroupedStream
+from sparkrelay.topology.parts import Collected, Lookup, Segment
 from sparkrelay.topology.streams import KStream, KTable
 from sparkrelay.topology.structure import (
     Aggregation,
-    Collected,
     Foreach,
     ForeachBatch,
     Leg,
-    Lookup,
     Order,
     Ranking,
-    Segment,
     Show,
     Sink,
     Source,

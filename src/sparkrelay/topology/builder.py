@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.building.subtopologies import build_subtopologies
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.frames import frame_at
 from sparkrelay.topology.global_table import GlobalKTable
@@ -19,7 +20,6 @@ from sparkrelay.topology.reading.tables import keep_newest, key_places
 from sparkrelay.topology.record import Record
 from sparkrelay.topology.refusals import remedy
 from sparkrelay.topology.script import SqlScript
-from sparkrelay.topology.subtopologies import build_subtopologies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.topology.structure import Lookup, Segment, TableJoin
+from sparkrelay.topology.parts import Lookup, Segment
+from sparkrelay.topology.structure import TableJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from sparkrelay.records.formats import Format
-    from sparkrelay.topology.structure import Leg, Part, Source, Subtopology
+    from sparkrelay.topology.parts import Part
+    from sparkrelay.topology.structure import Leg, Source, Subtopology
 
 _NO_STORES: Final = " (stores: [])"
 

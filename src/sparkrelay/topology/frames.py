@@ -21,6 +21,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from sparkrelay.catalyst.frames import analyzed, without_leaves
 from sparkrelay.catalyst.jvm import java, patterns
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.building.row_checks import MULTIPLYING, check_of_table, check_places
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.nodes import AggregationNode
@@ -30,7 +31,6 @@ from sparkrelay.topology.reading.rankings import PLACED, Unlimited, with_place
 from sparkrelay.topology.reading.reader import Reader
 from sparkrelay.topology.record import spark_errors
 from sparkrelay.topology.refusals import remedy
-from sparkrelay.topology.row_checks import MULTIPLYING, check_of_table, check_places
 from sparkrelay.topology.rows import ROW_WISE, Rows, Written
 from sparkrelay.topology.schemas import HEADERS, without_kafka
 from sparkrelay.topology.step_words import step_words
@@ -305,11 +305,13 @@ def _new_kinds(plan: Any, before: Any) -> frozenset[str] | None:
     return frozenset(kinds)
 
 
+#: Whether rows are a table's -> what they are to users.
+KINDS: Final[dict[bool, type[Frame]]] = {}
+
+
 def frame_at(record: Record, rows: Rows) -> Any:
     """Return rows of the pipeline as what users go on with."""
-    from sparkrelay.topology.streams import KStream, KTable  # noqa: PLC0415 - they are made of this
-
     if rows.written and not isinstance(rows.node, AggregationNode):
         # A table is kept though nothing follows it.
         record.unused[rows] = rows.written[-1]
-    return (KTable if rows.node.is_table else KStream)._of(record, rows)
+    return KINDS[rows.node.is_table]._of(record, rows)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from sparkrelay import hidden_columns
+from sparkrelay.topology.rows import Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -18,55 +19,9 @@ if TYPE_CHECKING:
     from sparkrelay.operators.emitting.step import EmittingStep
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.rows import Leaf, Rows
-    from sparkrelay.topology.spread import Spread
+    from sparkrelay.topology.event_time import EventTime
+    from sparkrelay.topology.rows import Rows
     from sparkrelay.topology.structure import Aggregation, Foreach, ForeachBatch, Show
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Node:
-    """A place in the tree that rows flow out of.
-
-    Attributes:
-        call_site: the line that wrote it.
-        text: the step as people read it.
-        leaf: what stands for its rows.
-        spread: which of its columns decide in which task a row is.
-        finish: how many of the first projections above the leaf put the step's columns into the plan's order.
-        shared: behind a step that emits a stream with several ways out: the topic at which they begin; else None.
-    """
-
-    call_site: CallSite
-    text: str
-    leaf: Leaf = field(init=False)
-    spread: Spread = field(init=False)
-    finish: int = field(init=False, default=0)
-    shared: RepartitionNode | None = field(init=False, default=None)
-
-    is_table: ClassVar[bool] = False
-
-    @property
-    def inputs(self) -> tuple[Rows, ...]:
-        """The rows that come to it."""
-        return ()
-
-    @property
-    def rows(self) -> Rows:
-        """The rows that come to it, of the first stream of several."""
-        return self.inputs[0]
-
-    def origin(self, place: int) -> tuple[Rows, int] | None:
-        """Return where one of its columns comes from as it is: rows that come to it, and their column's number."""
-        del place
-        return None
-
-    def words_of(self, place: int) -> str:
-        """Return what a column of its leaf is made of, in words: by default its name."""
-        before = self.origin(place)
-        if before is None:
-            return str(self.leaf.columns.fields[place].name)
-        rows, number = before
-        return rows.words(number)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -176,19 +131,6 @@ class CollectedNode(Passing):
     keys: tuple[str, ...]
     how: str
     refresh: str
-
-
-@dataclass(frozen=True, slots=True)
-class EventTime:
-    """What a watermark goes by.
-
-    Attributes:
-        column: the column of event times, in words.
-        delay_ms: how late rows may come.
-    """
-
-    column: str
-    delay_ms: int
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -17,6 +17,7 @@ from sparkrelay.catalyst.frames import (
     analyzed,
     frame_of,
     leaf_frame,
+    with_children,
     without_leaves,
 )
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, java, seq
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from sparkrelay.catalyst.tree import Plan
     from sparkrelay.config import StreamsConfig
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.nodes import AggregationNode, AnyNode, Node
+    from sparkrelay.topology.nodes import AggregationNode, AnyNode
+    from sparkrelay.topology.rows import Node
     from sparkrelay.topology.spread import Spread
 
 _NodeT = TypeVar("_NodeT", bound="Node")
@@ -206,6 +209,18 @@ def filtered(rows: Rows, *not_null: int) -> Rows:
         condition = catalyst("expressions.IsNotNull", attribute(rows, number))
         plan = catalyst("plans.logical.Filter", condition, plan)
     return with_rows(rows, frame_of(plan, rows.frame.sparkSession))
+
+
+def over(below: Rows, steps: Sequence[tuple[Plan, int]]) -> Rows:
+    """Return rows behind row-wise nodes, given from the top down, each with which child the rows come from."""
+    if not steps:
+        return below
+    plan = analyzed(below.frame)
+    for node, place in reversed(steps):
+        children = [child.java for child in node.children]
+        children[place] = plan
+        plan = with_children(node.java, children)
+    return with_rows(below, frame_of(plan, below.frame.sparkSession))
 
 
 def renumbered(output: Any) -> Any:

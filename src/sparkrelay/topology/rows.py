@@ -7,14 +7,15 @@ there are, what they are made of, which of the leaf's columns they read, which o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from sparkrelay.catalyst.frames import analyzed, leaf_number
 from sparkrelay.catalyst.remembered import remembered
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.catalyst.windows import time_window
 from sparkrelay.catalyst.words import window_words, words
+from sparkrelay.topology.spread import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from sparkrelay.catalyst.tree import Expression, Plan
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.nodes import Node
 
 #: Nodes that make what they make of each row by itself, and leave it where it is.
 ROW_WISE: Final = frozenset(
@@ -337,6 +337,17 @@ class Rows:
                         return f"{words(one)} depends on the time"
         return None
 
+    @remembered
+    def spread(self) -> Spread:
+        """Which of their columns decide in which task a row is: what of their node's are left behind the steps."""
+        before = self.node.spread
+        held: dict[tuple[int, ...], str] = {}
+        for place, copy in self.copies().items():
+            whole = (copy.place, *copy.fields)
+            kept = {path: part for path, part in before.held.items() if path[: len(whole)] == whole}
+            held |= {(place, *path[len(whole) :]): part for path, part in kept.items()}
+        return Spread(held, before.sufficient, before.named)
+
     def words(self, number: int) -> str:
         """Return what a column is made of, back to the topics: the same in every run of the same pipeline."""
         return _Words(self)[number]
@@ -353,6 +364,52 @@ class Rows:
         """Return the line of the first call behind which there is a column; None if it is the leaf's."""
         del number
         return self.written[-1].call_site if self.written else None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Node:
+    """A place in the tree that rows flow out of.
+
+    Attributes:
+        call_site: the line that wrote it.
+        text: the step as people read it.
+        leaf: what stands for its rows.
+        spread: which of its columns decide in which task a row is.
+        finish: how many of the first projections above the leaf put the step's columns into the plan's order.
+        shared: behind a step that emits a stream with several ways out: the topic at which they begin; else None.
+    """
+
+    call_site: CallSite
+    text: str
+    leaf: Leaf = field(init=False)
+    spread: Spread = field(init=False)
+    finish: int = field(init=False, default=0)
+    shared: Node | None = field(init=False, default=None)
+
+    is_table: ClassVar[bool] = False
+
+    @property
+    def inputs(self) -> tuple[Rows, ...]:
+        """The rows that come to it."""
+        return ()
+
+    @property
+    def rows(self) -> Rows:
+        """The rows that come to it, of the first stream of several."""
+        return self.inputs[0]
+
+    def origin(self, place: int) -> tuple[Rows, int] | None:
+        """Return where one of its columns comes from as it is: rows that come to it, and their column's number."""
+        del place
+        return None
+
+    def words_of(self, place: int) -> str:
+        """Return what a column of its leaf is made of, in words: by default its name."""
+        before = self.origin(place)
+        if before is None:
+            return str(self.leaf.columns.fields[place].name)
+        rows, number = before
+        return rows.words(number)
 
 
 class _Words(dict[int, str]):

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sparkrelay.records.format import Format
-    from sparkrelay.topology.builder import StreamsBuilder
 
 #: What a semicolon does not end a statement in.
 _TOKEN: Final = re.compile(
@@ -83,11 +82,11 @@ class SqlScript:
     """Runs the statements of one script.
 
     Args:
-        builder: what they are written with.
+        builder: the ``StreamsBuilder`` that they are written with.
         file: the script's name, for messages, and the folder in which schemas are found.
     """
 
-    def __init__(self, builder: StreamsBuilder, file: str) -> None:
+    def __init__(self, builder: Any, file: str) -> None:
         self._builder = builder
         self._file = file
         self._parser = builder._record.spark._jsparkSession.sessionState().sqlParser()

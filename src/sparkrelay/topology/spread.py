@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from sparkrelay.topology.rows import Rows
-
 #: A column's place, and the places of fields down to one of its.
 _Path = tuple[int, ...]
 
@@ -81,16 +79,6 @@ class Spread:
             held = dict.fromkeys(held, _KEY)
         return cls(held, (frozenset(held.values()),) if held else (), tuple(names))
 
-    @classmethod
-    def of(cls, rows: Rows) -> Spread:
-        """Return that of rows: what of their node's is left behind the steps."""
-        before = rows.node.spread
-        held: dict[_Path, str] = {}
-        for place, copy in rows.copies().items():
-            whole = (copy.place, *copy.fields)
-            held |= {(place, *path[len(whole) :]): part for path, part in before.held.items() if _begins(path, whole)}
-        return cls(held, before.sufficient, before.named)
-
     def locate(self, places: Collection[int]) -> Located | None:
         """Return how grouping by columns finds its rows, or None if they must be repartitioned first."""
         return self.locate_paths({(place,) for place in places})
@@ -123,10 +111,6 @@ class Spread:
     def copies(self) -> tuple[int, ...]:
         """Return the places of all columns that hold a part of the message key: of a copied one there are several."""
         return tuple(sorted(path[0] for path, part in self.held.items() if len(path) == 1 and part != _PARTITION))
-
-
-def _begins(path: _Path, whole: _Path) -> bool:
-    return path[: len(whole)] == whole
 
 
 def _key_columns(held: Iterable[tuple[_Path, str]], parts: frozenset[str]) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import flat, function_text, quoted
 from sparkrelay.topology.endings import Ending
-from sparkrelay.topology.frames import frame_at
+from sparkrelay.topology.frames import KINDS, frame_at
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.naming import check_name
@@ -540,3 +540,6 @@ class KTable(Ending):
 
 def _of_another_join(name: str, value: object, others: str, call_site: CallSite) -> TopologyException:
     return TopologyException(f"{call_site}: {name}={value!r} of join() is for {others}; leave it out")
+
+
+KINDS.update({False: KStream, True: KTable})

@@ -48,6 +48,7 @@ def test_rows_are_joined_as_they_were_and_as_they_are(tables, first, second, lef
         return joined(second, joined(first, a, b), c) if left_deep else joined(second, a, joined(first, b, c))
 
     def said(there, columns):
+        columns = [column for column in columns if not pa.types.is_boolean(column.type)]
         row = {name: column[0].as_py() for name, column in zip("abc", columns, strict=True)}
         return {name: value for name, value in row.items() if value is not None} if there[0] else None
 

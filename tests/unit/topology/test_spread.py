@@ -8,7 +8,6 @@ from pyspark.sql import functions
 
 from sparkrelay.records.formats import Integer, Json, Long, Raw, String
 from sparkrelay.topology import StreamsBuilder
-from sparkrelay.topology.spread import Spread
 
 NAMES = ["origin", "carrier", "kafka"]
 
@@ -23,7 +22,7 @@ def located(frame, *columns):
     fields = {"kafka.key": 0, "kafka.partition": 3}
     names = [column.name for column in frame._rows.columns]
     paths = {(names.index(one.partition(".")[0]), *([fields[one]] if one in fields else [])) for one in columns}
-    return Spread.of(frame._rows).locate_paths(paths)
+    return frame._rows.spread.locate_paths(paths)
 
 
 def kept(frame, *columns):
@@ -134,18 +133,18 @@ def test_steps_that_lose_the_key(keyed, F, write, column):
 
 def test_of_several_copies_the_one_with_the_name_it_was_read_under_is_the_key(keyed, F):
     copied = keyed.select(F.col("carrier").alias("a"), "carrier", F.col("carrier").alias("z"))
-    spread = Spread.of(copied._rows)
+    spread = copied._rows.spread
     assert spread.key(copied.columns) == (1,)
     assert spread.copies() == (0, 1, 2)
     renamed = keyed.select(F.col("carrier").alias("a"), F.col("carrier").alias("z"))
-    assert Spread.of(renamed._rows).key(renamed.columns) is not None
+    assert renamed._rows.spread.key(renamed.columns) is not None
 
 
 def test_without_all_of_its_columns_there_is_no_key(keyed):
     sent = keyed.repartition("origin", "carrier")
-    assert Spread.of(sent._rows).key(sent.columns) == (0, 1)
+    assert sent._rows.spread.key(sent.columns) == (0, 1)
     lost = sent.drop("origin")
-    assert Spread.of(lost._rows).key(lost.columns) is None
+    assert lost._rows.spread.key(lost.columns) is None
 
 
 STEPS = st.lists(

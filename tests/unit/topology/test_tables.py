@@ -7,7 +7,7 @@ import pytest
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json, String
 from sparkrelay.topology import Lookup, StreamsBuilder
-from sparkrelay.topology.nodes import EventTime
+from sparkrelay.topology.event_time import EventTime
 
 CLICK = "page string, n int, at timestamp"
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.nodes import EventTime
+    from sparkrelay.topology.event_time import EventTime
 
 #: In place of an event time column: the records' timestamps.
 RECORD_TIME: Final = ""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.nodes import EventTime
+    from sparkrelay.topology.event_time import EventTime
 
 #: Prefix of the grouping columns, which may be computed.
 KEY: Final = hidden_columns.PREFIX + "group_"

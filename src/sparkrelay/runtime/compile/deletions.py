@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkrelay.runtime.compile.carried_columns import keeps_newest
-from sparkrelay.topology.structure import Segment
+from sparkrelay.topology.parts import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparkrelay.runtime.compile.flow import Flow
     from sparkrelay.topology import Leg, Source
-    from sparkrelay.topology.structure import Part
+    from sparkrelay.topology.parts import Part
 
 
 class Deletions:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay import hidden_columns
-from sparkrelay.runtime.compile.job_kinds import no_rows_of, nothing_passes
+from sparkrelay.runtime.compile.job_kinds import Stage, no_rows_of, nothing_passes
 from sparkrelay.runtime.compile.rebase import Passing, Rebase
 from sparkrelay.runtime.worker.context import PickedColumns, in_turn
 from sparkrelay.topology.columns import quoted
@@ -29,29 +29,13 @@ if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Expression
     from sparkrelay.runtime.compile.job_kinds import BulkJob
     from sparkrelay.runtime.contract.resident import StepName
+    from sparkrelay.topology.parts import Segment
     from sparkrelay.topology.rows import Rows
-    from sparkrelay.topology.structure import Segment
 
     Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 #: The alternatives of each condition: a column, and whether it must be true, or only not null.
 Conditions = tuple[tuple[tuple[str, bool], ...], ...]
-
-
-class Stage(NamedTuple):
-    """A Python stage.
-
-    Attributes:
-        start: its input; None for a source.
-        step: a step of ours, or several in sequence.
-        names: their names, in a resident job.
-        columns: of the rows that it makes.
-    """
-
-    start: DataFrame | None
-    step: Step
-    names: tuple[StepName, ...]
-    columns: StructType
 
 
 @dataclass(frozen=True, slots=True)

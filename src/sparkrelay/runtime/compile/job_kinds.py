@@ -7,7 +7,7 @@ have a further hidden column that marks the end of each micro-batch (``worker.re
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.types import StructType
 
@@ -26,13 +26,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from sparkrelay.runtime.compile.flow import Stage
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 
     Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 #: The JVM ends an Arrow batch at this size; a marker is longer.
 ARROW_BYTES: Final = 64 << 10
+
+
+class Stage(NamedTuple):
+    """A Python stage.
+
+    Attributes:
+        start: its input; None for a source.
+        step: a step of ours, or several in sequence.
+        names: their names, in a resident job.
+        columns: of the rows that it makes.
+    """
+
+    start: DataFrame | None
+    step: Step
+    names: tuple[StepName, ...]
+    columns: StructType
 
 
 class BulkJob:

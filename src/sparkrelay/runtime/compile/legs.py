@@ -42,9 +42,9 @@ from sparkrelay.runtime.contract.resident import Role
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.publish import publish_leg
-from sparkrelay.topology.row_checks import check_deletions_pass
+from sparkrelay.topology.building.row_checks import check_deletions_pass
+from sparkrelay.topology.parts import Lookup, Segment
 from sparkrelay.topology.schemas import hidden_fields
-from sparkrelay.topology.structure import Lookup, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Aggregation, Leg
-    from sparkrelay.topology.structure import Collected, Part
+    from sparkrelay.topology.parts import Collected, Part
 
     Step = Callable[..., Any]
 

@@ -10,15 +10,15 @@ from sparkrelay import hidden_columns
 from sparkrelay.operators.emitting.plan import ALL, plan_of
 from sparkrelay.runtime.compile.carried_columns import CHANGES
 from sparkrelay.runtime.compile.sink_plan import plan_sink
+from sparkrelay.topology.parts import Collected, Lookup, Segment
 from sparkrelay.topology.schemas import hidden_fields, without_kafka
-from sparkrelay.topology.structure import Collected, Lookup, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparkrelay.operators.emitting.plan import Surroundings
     from sparkrelay.topology import Leg
-    from sparkrelay.topology.structure import Part
+    from sparkrelay.topology.parts import Part
 
 Names = frozenset[str]
 

@@ -16,7 +16,7 @@ from sparkrelay.runtime.compile.carried_columns import CHANGES, SETTLED, carried
 from sparkrelay.runtime.compile.sink_plan import SinkPlan, plan_sink
 from sparkrelay.runtime.contract.specs import PublishSpec
 from sparkrelay.topology import Collected, Lookup
-from sparkrelay.topology.event_times import TIMESTAMP, shipped_event_times
+from sparkrelay.topology.building.event_times import TIMESTAMP, shipped_event_times
 from sparkrelay.topology.schemas import (
     arrow_schema,
     check_packable,

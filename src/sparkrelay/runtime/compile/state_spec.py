@@ -31,7 +31,7 @@ from sparkrelay.runtime.compile.contents import contents, repartitioned_by, spre
 from sparkrelay.runtime.compile.timed_sources import interval_ms
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
 from sparkrelay.state.window_keys import MOST_SOURCES
-from sparkrelay.topology.event_times import shipped_event_times
+from sparkrelay.topology.building.event_times import shipped_event_times
 from sparkrelay.topology.schemas import aggregate_spec, arrow_schema, hidden_fields
 
 if TYPE_CHECKING:

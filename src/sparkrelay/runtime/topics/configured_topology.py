@@ -8,7 +8,7 @@ from sparkrelay.config import CONTINUE
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.topics.registered_schemas import with_registered_schemas
 from sparkrelay.topology import ForeachBatch
-from sparkrelay.topology.optimization import reusing_source_topics
+from sparkrelay.topology.building.optimization import reusing_source_topics
 
 if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.runtime.contract.commit_notes import MOST_CHARACTERS
-from sparkrelay.topology.event_times import shipped_event_times
+from sparkrelay.topology.building.event_times import shipped_event_times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

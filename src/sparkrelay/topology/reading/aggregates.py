@@ -19,12 +19,12 @@ from sparkrelay.catalyst.windows import time_window
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.aggregate.calls import read_calls
+from sparkrelay.topology.building.row_checks import check_name_without_seed
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, require_same_time
 from sparkrelay.topology.reading.regrouping import SESSION, WINDOW, regrouped
 from sparkrelay.topology.record import DELAY, as_column, attribute, begin, spark_errors, unique, with_rows
-from sparkrelay.topology.row_checks import check_name_without_seed
 from sparkrelay.topology.schemas import check_groupable, without_metadata
 from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Aggregation

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql.classic.column import Column
 
 from sparkrelay.errors import TopologyException
 
 if TYPE_CHECKING:
+    from sparkrelay.catalyst.tree import Plan
     from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.record import Record
+    from sparkrelay.topology.rows import Rows
 
 
 #: A literal that Spark reads once, with the text.
@@ -73,3 +76,23 @@ class Call:
     def where(self) -> str:
         """The line, for messages."""
         return str(self.call_site)
+
+
+class Reading(Protocol):
+    """The reader of a plan, as those see it that read one kind of node.
+
+    Attributes:
+        record: of the builder.
+        call: of the user's, that made the plan.
+    """
+
+    record: Record
+    call: Call
+
+    def rows(self, plan: Plan) -> Rows:
+        """Return the rows that a node of the plan makes."""
+        ...
+
+    def has_leaf(self, plan: Plan) -> bool:
+        """Return whether rows of the pipeline are in a plan."""
+        ...

@@ -12,7 +12,6 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.columns import flat, quoted
 from sparkrelay.topology.nodes import CollectedNode
 from sparkrelay.topology.record import begin, named, spark_errors, unique
-from sparkrelay.topology.spread import Spread
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -76,4 +75,4 @@ def collected_join(  # noqa: PLR0917 - what is known of one step
     )
     theirs = items(analyzed(joined).output())[len(called) :]
     output = [*items(analyzed(given.frame).output()), *theirs]
-    return begin(record.add(node, seq(output), Spread.of(given), names=names))
+    return begin(record.add(node, seq(output), given.spread, names=names))

@@ -8,14 +8,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.nodes import EventTime, Passing
+from sparkrelay.topology.event_time import EventTime
+from sparkrelay.topology.nodes import Passing
 from sparkrelay.topology.record import DELAY, as_column, attribute
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from sparkrelay.topology.nodes import Node
-    from sparkrelay.topology.rows import RowColumn, Rows
+    from sparkrelay.topology.rows import Node, RowColumn, Rows
 
 
 def event_time(rows: Rows) -> RowColumn | None:

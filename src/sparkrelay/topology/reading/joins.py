@@ -10,7 +10,7 @@ from sparkrelay.topology.reading.conditions import Both, terms_of
 
 if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Plan
-    from sparkrelay.topology.reading.reader import Reader
+    from sparkrelay.topology.reading.calls import Reading
     from sparkrelay.topology.rows import Rows
 
 #: Joins with a DataFrame whose rows come from the pipeline's side alone, by the side's place.
@@ -20,7 +20,7 @@ _BY_OWN: Final = (
 )
 
 
-def static_side(reader: Reader, at: Plan) -> int | None:
+def static_side(reader: Reading, at: Plan) -> int | None:
     """Return which child has the rows of the pipeline, where the other one is a DataFrame; None where both have.
 
     Raises:
@@ -43,7 +43,7 @@ def static_side(reader: Reader, at: Plan) -> int | None:
     return own[0]
 
 
-def joined(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
+def joined(reader: Reading, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     """Write a join down; return the rows behind it, with the columns of the plan's node.
 
     Args:

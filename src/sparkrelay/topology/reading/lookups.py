@@ -12,8 +12,9 @@ from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, ne
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.delay.step import RECORD_TIME, Delay
+from sparkrelay.topology.event_time import EventTime
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import EmittingNode, EventTime, LookupNode, RepartitionNode, behind_state, ways_back
+from sparkrelay.topology.nodes import EmittingNode, LookupNode, RepartitionNode, behind_state, ways_back
 from sparkrelay.topology.reading.conditions import differing_types, equal
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, had_watermark
 from sparkrelay.topology.reading.tables import holds_rows, stored_table
@@ -24,8 +25,8 @@ from sparkrelay.topology.spread import Spread
 if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Plan
     from sparkrelay.topology.nodes import AggregationNode
+    from sparkrelay.topology.reading.calls import Reading
     from sparkrelay.topology.reading.conditions import Both, Terms
-    from sparkrelay.topology.reading.reader import Reader
     from sparkrelay.topology.rows import Rows
 
 #: Kinds of joins in which each row comes from the stream -> what becomes of rows that find nothing.
@@ -49,7 +50,7 @@ class _Side(NamedTuple):
     names: dict[int, str]
 
 
-def looked_up(reader: Reader, at: Plan, stream: Rows, table: Rows, terms: Terms, *, mirrored: bool) -> Rows:
+def looked_up(reader: Reading, at: Plan, stream: Rows, table: Rows, terms: Terms, *, mirrored: bool) -> Rows:
     """Write down that a stream looks into a table; return the rows behind that, with the columns of the join.
 
     A table stays where it is. The stream goes through a repartition topic unless its rows are where the table's are;
@@ -116,12 +117,12 @@ def looked_up(reader: Reader, at: Plan, stream: Rows, table: Rows, terms: Terms,
         grace=grace,
     )
     own = items(analyzed(shown.frame).output())
-    spread = Spread.of(shown)
+    spread = shown.spread
     record.add(node, seq([*own, *made]), spread, names=names)
     return _finished(reader, at, begin(node), own, made, side, order, numbers, rest, how)
 
 
-def _side(reader: Reader, rows: Rows) -> _Side:
+def _side(reader: Reading, rows: Rows) -> _Side:
     where = reader.call.where
     found = stored_table(reader.record, rows)
     if found is None and rows.written and not holds_rows(rows.node):
@@ -161,7 +162,7 @@ def _side(reader: Reader, rows: Rows) -> _Side:
 
 
 def _by_key(
-    reader: Reader, side: _Side, pairs: list[tuple[Both, Both]], rest: list[Both]
+    reader: Reading, side: _Side, pairs: list[tuple[Both, Both]], rest: list[Both]
 ) -> tuple[list[Both], list[Both]]:
     """Return what the stream looks by, in the order of the table's key, and what else must hold.
 
@@ -238,7 +239,7 @@ def _with_keys(stream: Rows, by: list[Both], side: _Side) -> tuple[Rows, list[in
 
 
 def _where_the_table_is(
-    reader: Reader, side: _Side, stream: Rows, numbers: list[int], how: str
+    reader: Reading, side: _Side, stream: Rows, numbers: list[int], how: str
 ) -> tuple[Rows, list[int]]:
     """Return the stream where the table's rows of its keys are."""
     call, record = reader.call, reader.record
@@ -257,7 +258,7 @@ def _where_the_table_is(
             )
         return stream, numbers
     places = [next(place for place, one in enumerate(stream.columns) if one.number == number) for number in numbers]
-    located = None if behind_state(stream.node) else Spread.of(stream).locate(places)
+    located = None if behind_state(stream.node) else stream.spread.locate(places)
     name = check_name(call.name, call.call_site)
     if call.grace is None and located is not None and located.columns == tuple(places):
         return stream, numbers
@@ -273,7 +274,7 @@ def _where_the_table_is(
     return stream, [stream.columns[place].number for place in places]
 
 
-def _repartitioned(reader: Reader, rows: Rows, places: list[int], name: str | None) -> Rows:
+def _repartitioned(reader: Reading, rows: Rows, places: list[int], name: str | None) -> Rows:
     names = unique(column.name for column in rows.columns)
     by = tuple(names[place] for place in places)
     node = RepartitionNode(
@@ -290,7 +291,7 @@ def _repartitioned(reader: Reader, rows: Rows, places: list[int], name: str | No
     return begin(node)
 
 
-def _delayed(reader: Reader, rows: Rows, places: list[int], name: str | None) -> Rows:
+def _delayed(reader: Reading, rows: Rows, places: list[int], name: str | None) -> Rows:
     """Write down that rows wait for a table's that come late (KIP-923)."""
     call = reader.call
     time = event_time(rows)
@@ -318,7 +319,7 @@ def _delayed(reader: Reader, rows: Rows, places: list[int], name: str | None) ->
 
 
 def _finished(  # noqa: PLR0917 - what is known of one step
-    reader: Reader,
+    reader: Reading,
     at: Plan,
     rows: Rows,
     own: list[Any],

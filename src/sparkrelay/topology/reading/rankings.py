@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.catalyst.tree import Expression, Plan
-    from sparkrelay.topology.reading.calls import Call
-    from sparkrelay.topology.reading.reader import Reader
+    from sparkrelay.topology.reading.calls import Call, Reading
     from sparkrelay.topology.rows import Rows
 
 #: Rows of a key that may be kept: each of them is read and written when a better one comes.
@@ -48,7 +47,7 @@ _MIRRORED: Final = {
 }
 
 
-def ranked(reader: Reader, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
+def ranked(reader: Reading, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     """Write down a table of the first rows of each key; return its rows, with the columns of the plan's node.
 
     Args:
@@ -149,7 +148,7 @@ def _function(made: Expression) -> str | None:
     return _FUNCTIONS.get(made.children[0].children[0].kind)
 
 
-def _count(reader: Reader, number: int, name: str, above: list[tuple[Plan, int]]) -> int:
+def _count(reader: Reading, number: int, name: str, above: list[tuple[Plan, int]]) -> int:
     """Return how many rows of each key are wanted; takes from ``above`` the condition that says so."""
     numbers = {number}
     for at in reversed(range(len(above))):
@@ -217,7 +216,7 @@ def _compared(condition: Expression, numbers: set[int]) -> tuple[str, int] | Non
 
 
 def _table(  # noqa: PLR0917 - what is known of one step
-    reader: Reader,
+    reader: Reading,
     rows: Rows,
     partition: tuple[Expression, ...],
     order: tuple[Expression, ...],
@@ -304,7 +303,7 @@ def _order(one: Expression, rows: Rows, called: dict[int, str], where: str) -> O
     return Order(called[place], descending, "NullsFirst" in str(one.fields["nullOrdering"]))
 
 
-def _finished(reader: Reader, at: Plan, node: AggregationNode, known: dict[int, str]) -> Rows:
+def _finished(reader: Reading, at: Plan, node: AggregationNode, known: dict[int, str]) -> Rows:
     """Return the table's rows with the columns of the plan's node, but for Kafka's own."""
     table = begin(node)
     plan = analyzed(table.frame)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.catalyst.frames import alias, analyzed, frame_of, leaf_number, project, with_children
+from sparkrelay.catalyst.frames import alias, analyzed, frame_of, leaf_number, project
 from sparkrelay.catalyst.jvm import items
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
-from sparkrelay.topology.record import with_rows
+from sparkrelay.topology.record import over, with_rows
 from sparkrelay.topology.refusals import not_row_wise
 from sparkrelay.topology.rows import ROW_WISE, Rows
 from sparkrelay.topology.schemas import without_kafka
@@ -98,18 +98,7 @@ class Reader:
                 continue
             below = self._step(at, steps)
             break
-        return self.over(below, steps)
-
-    def over(self, below: Rows, steps: Sequence[tuple[Plan, int]]) -> Rows:
-        """Return rows behind row-wise nodes, given from the top down, each with which child the rows come from."""
-        if not steps:
-            return below
-        plan = analyzed(below.frame)
-        for node, place in reversed(steps):
-            children = [child.java for child in node.children]
-            children[place] = plan
-            plan = with_children(node.java, children)
-        return with_rows(below, frame_of(plan, self.record.spark))
+        return over(below, steps)
 
     def _passing(self, at: Plan) -> int | None:
         """Return which child the rows of a row-wise node come from; None for another node."""

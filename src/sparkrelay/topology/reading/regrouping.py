@@ -66,7 +66,7 @@ def regrouped(  # noqa: PLR0917 - what is known of one step
     located = None
     if not rows.node.is_table:
         paths = [path(rows, one) for one in given]
-        located = Spread.of(rows).locate_paths({one for one in paths if one is not None})
+        located = rows.spread.locate_paths({one for one in paths if one is not None})
     if located is not None:
         plan = analyzed(rows.frame)
         for one in located.not_null:

@@ -24,8 +24,8 @@ from sparkrelay.topology.spread import Spread
 
 if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Plan
+    from sparkrelay.topology.reading.calls import Reading
     from sparkrelay.topology.reading.conditions import Both, Terms
-    from sparkrelay.topology.reading.reader import Reader
     from sparkrelay.topology.rows import Rows
 
 _HOW: Final = {
@@ -55,7 +55,7 @@ class _Side(NamedTuple):
     keys: dict[int, int]
 
 
-def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms) -> Rows:
+def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms) -> Rows:
     """Write a join of two streams down; return the rows behind it, with the columns of the plan's node.
 
     A stream whose rows are not spread by the join's columns goes through a repartition topic.
@@ -152,7 +152,7 @@ def _key_names(terms: Terms) -> tuple[str, ...]:
     return tuple(unique(names))
 
 
-def _span(reader: Reader, left: Rows, right: Rows, terms: Terms) -> tuple[int, int]:
+def _span(reader: Reading, left: Rows, right: Rows, terms: Terms) -> tuple[int, int]:
     """Return how much earlier and how much later than the left row the right one may be, in microseconds."""
     call = reader.call
     where = f"{call.where}: {call.method}()"
@@ -192,7 +192,7 @@ def _span(reader: Reader, left: Rows, right: Rows, terms: Terms) -> tuple[int, i
     return span
 
 
-def _require_days_of_24_hours(reader: Reader, where: str) -> None:
+def _require_days_of_24_hours(reader: Reading, where: str) -> None:
     """Reject time zones with days of 23 or 25 hours: Spark's intervals of a day are calendar days."""
     zone = str(reader.record.spark.conf.get("spark.sql.session.timeZone"))
     if not java("org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(zone).getRules().isFixedOffset():
@@ -203,7 +203,7 @@ def _require_days_of_24_hours(reader: Reader, where: str) -> None:
         )
 
 
-def _time(reader: Reader, rows: Rows, side: str) -> Any:
+def _time(reader: Reading, rows: Rows, side: str) -> Any:
     found = event_time(rows)
     if found is None:
         raise TopologyException(
@@ -216,7 +216,7 @@ def _time(reader: Reader, rows: Rows, side: str) -> Any:
 
 
 def _side(  # noqa: PLR0917 - what is known of one step
-    reader: Reader,
+    reader: Reading,
     rows: Rows,
     keys: list[Both],
     names: tuple[str, ...],
@@ -240,7 +240,7 @@ def _side(  # noqa: PLR0917 - what is known of one step
         else -1
         for one in keys
     ]
-    located = None if behind_state(rows.node) or -1 in places else Spread.of(rows).locate(places)
+    located = None if behind_state(rows.node) or -1 in places else rows.spread.locate(places)
     with spark_errors(call.call_site):
         if located is not None and located.columns == tuple(places):
             return _Side(with_rows(rows, rows.frame.select(*columns, micros), unsaid=1), call_others, plain)
@@ -265,7 +265,7 @@ def _side(  # noqa: PLR0917 - what is known of one step
 
 
 def _finished(  # noqa: PLR0917 - what is known of one step
-    reader: Reader,
+    reader: Reading,
     at: Plan,
     node: EmittingNode,
     sides: list[_Side],

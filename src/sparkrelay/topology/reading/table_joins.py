@@ -25,8 +25,8 @@ from sparkrelay.topology.spread import Spread
 if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Plan
     from sparkrelay.topology.nodes import StoredTable
+    from sparkrelay.topology.reading.calls import Reading
     from sparkrelay.topology.reading.conditions import Terms
-    from sparkrelay.topology.reading.reader import Reader
     from sparkrelay.topology.rows import Rows
 
 _HOW: Final = {"Inner": "inner", "LeftOuter": "left", "RightOuter": "right", "FullOuter": "full"}
@@ -48,7 +48,7 @@ class _Side(NamedTuple):
     places: dict[int, int]
 
 
-def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms, above: list[tuple[Plan, int]]) -> Rows:  # noqa: PLR0917 - what is known of one step
+def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, above: list[tuple[Plan, int]]) -> Rows:  # noqa: PLR0917 - what is known of one step
     """Write a join of two tables down; return its rows, with the columns of the plan's node.
 
     Raises:
@@ -106,7 +106,7 @@ def joined(reader: Reader, at: Plan, left: Rows, right: Rows, terms: Terms, abov
     return with_rows(rows, frame_of(plan, reader.record.spark))
 
 
-def _side(reader: Reader, rows: Rows, word: str) -> _Side:
+def _side(reader: Reading, rows: Rows, word: str) -> _Side:
     call = reader.call
     where = f"{call.where}: {call.method}()"
     table = stored_table(reader.record, rows)
@@ -186,7 +186,7 @@ def _columns(table: StoredTable) -> list[StructField]:
     return list(table.leaf.columns.fields)
 
 
-def _by_key(reader: Reader, sides: list[_Side], how: str) -> Rows:
+def _by_key(reader: Reading, sides: list[_Side], how: str) -> Rows:
     call = reader.call
     width = len(sides[0].key)
     left, right = (_columns(side.table) for side in sides)
@@ -262,7 +262,7 @@ def _take_coalesced(above: list[tuple[Plan, int]], sides: list[_Side], terms: Te
     return keys
 
 
-def _by_foreign_key(reader: Reader, sides: list[_Side], own: list[int], how: str) -> tuple[Rows, dict[int, Any]]:
+def _by_foreign_key(reader: Reading, sides: list[_Side], own: list[int], how: str) -> tuple[Rows, dict[int, Any]]:
     """Write a join by a foreign key down; return the table of what is joined, which is keyed as the left one."""
     call, record = reader.call, reader.record
     left, right = sides

@@ -11,8 +11,7 @@ from sparkrelay.catalyst.jvm import items, seq
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import AggregationNode, BehindNode, TableJoinNode
-from sparkrelay.topology.reading.calls import Call
-from sparkrelay.topology.record import as_column, begin, filtered, spark_errors, unique, with_rows
+from sparkrelay.topology.record import as_column, begin, filtered, over, spark_errors, unique, with_rows
 from sparkrelay.topology.schemas import check_groupable, check_packable, without_kafka, without_metadata
 from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.step_words import step_words
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 def key_places(rows: Rows) -> tuple[int, ...] | None:
     """Return the places of the columns that hold the message key; None if they are not all there."""
-    return Spread.of(rows).key(column.name for column in rows.columns)
+    return rows.spread.key(column.name for column in rows.columns)
 
 
 def keep_newest(  # noqa: PLR0917 - as they are written
@@ -169,15 +168,12 @@ def stored_table(record: Record, rows: Rows) -> StoredTable | None:
 
 def _behind(record: Record, table: AggregationNode, rows: Rows) -> AggregationNode:
     """Write down the table that holds the rows of another one as they are behind steps."""
-    from sparkrelay.topology.reading.reader import Reader  # noqa: PLC0415 - it reads tables, too
-
     step = table.step
     node = BehindNode(call_site=rows.written[-1].call_site, text="", given=table.given)
     width = len(step.keys)
     output = analyzed(table.leaf.frame).output()
     record.add(node, output, Spread.of_key(range(width), step.keys), streaming=False)
-    reader = Reader(record, Call(table.call_site, "join"))
-    behind = reader.over(begin(node), [*reversed(rows.steps)])
+    behind = over(begin(node), [*reversed(rows.steps)])
     behind = type(rows)(node, behind.frame, rows.written)
     key = key_places(behind)
     if key is None:

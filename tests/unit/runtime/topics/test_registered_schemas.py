@@ -35,7 +35,7 @@ def config(registry, **more):
 
 
 def resolved(registry, source, *, topics="orders", key=None, sink=None, **more):
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(config=config(registry, **more))
     builder.stream(topics, key=key, value=source).to("out", value=sink)
     (leg,) = with_registered_schemas(builder.build(), config(registry, **more)).legs
     return leg
@@ -157,7 +157,7 @@ def test_what_the_registry_lacks_or_has_otherwise_is_named(registry):
 
 def test_the_fingerprint_has_the_schemas(registry):
     def fingerprint(form):
-        builder = StreamsBuilder()
+        builder = StreamsBuilder(config=config(registry))
         builder.stream("orders", value=form).to("out")
         return with_registered_schemas(builder.build(), config(registry)).fingerprint
 

@@ -12,7 +12,7 @@ from sparkrelay.runtime.topics.topology_metadata import (
     parse_topology_metadata,
     topology_metadata,
 )
-from sparkrelay.topology.optimization import reusing_source_topics
+from sparkrelay.topology.building.optimization import reusing_source_topics
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -6,7 +6,7 @@ import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.nodes import EventTime
+from sparkrelay.topology.event_time import EventTime
 
 TIMED = EventTime("at", 60_000)
 

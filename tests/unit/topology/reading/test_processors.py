@@ -5,7 +5,7 @@ import pytest
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.process.step import Transformation
-from sparkrelay.topology.nodes import EventTime
+from sparkrelay.topology.event_time import EventTime
 
 
 class Processor:

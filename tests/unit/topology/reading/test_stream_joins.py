@@ -6,7 +6,7 @@ import pytest
 
 from sparkrelay import Json, String
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.nodes import EventTime
+from sparkrelay.topology.event_time import EventTime
 
 MINUTE = 60_000_000
 

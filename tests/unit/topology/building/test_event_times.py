@@ -1,6 +1,6 @@
 from sparkrelay.records.formats import Json, String
 from sparkrelay.topology import StreamsBuilder
-from sparkrelay.topology.event_times import TIMESTAMP, shipped_event_times
+from sparkrelay.topology.building.event_times import TIMESTAMP, shipped_event_times
 
 
 def stream(builder=None):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparkrelay.topology.building.ways import ways_behind_emitting
 from sparkrelay.topology.nodes import EmittingNode, RepartitionNode, SourceNode, line_up
 from sparkrelay.topology.rows import Rows
 from sparkrelay.topology.spread import Spread
-from sparkrelay.topology.ways import ways_behind_emitting
 
 if TYPE_CHECKING:
     from sparkrelay.topology.record import Record

@@ -7,7 +7,7 @@ from pyspark.sql import functions
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json, String
 from sparkrelay.topology import StreamsBuilder
-from sparkrelay.topology.nodes import EventTime
+from sparkrelay.topology.event_time import EventTime
 
 
 def steps(parts):

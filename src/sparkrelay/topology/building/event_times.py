@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay import hidden_columns
+from sparkrelay.topology.parts import Lookup, Segment
 from sparkrelay.topology.reading.event_times import event_time
-from sparkrelay.topology.structure import Lookup, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sparkrelay.topology.parts import Part
     from sparkrelay.topology.rows import Rows
-    from sparkrelay.topology.structure import Leg, Part
+    from sparkrelay.topology.structure import Leg
 
 #: In the place of a column, which has a name: the records' own timestamps.
 TIMESTAMP: Final = ""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.parts import Segment
 from sparkrelay.topology.rows import DRAWING, Rows
-from sparkrelay.topology.structure import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -3,7 +3,7 @@
 import pytest
 
 from sparkrelay.records.formats import Json, String
-from sparkrelay.topology.optimization import reusing_source_topics
+from sparkrelay.topology.building.optimization import reusing_source_topics
 
 USER = Json("name string")
 

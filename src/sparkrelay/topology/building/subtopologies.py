@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.branches import with_branches
-from sparkrelay.topology.node_names import NodeNames
+from sparkrelay.topology.building.branches import with_branches
+from sparkrelay.topology.building.node_names import NodeNames
+from sparkrelay.topology.building.row_checks import check_rows
+from sparkrelay.topology.building.ways import all_ways, starts_of
 from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
@@ -29,31 +31,19 @@ from sparkrelay.topology.nodes import (
     SourceNode,
     TableJoinNode,
 )
-from sparkrelay.topology.row_checks import check_rows
+from sparkrelay.topology.parts import Collected, Lookup, Segment
 from sparkrelay.topology.step_words import step_words
-from sparkrelay.topology.structure import (
-    Aggregation,
-    Collected,
-    ForeachBatch,
-    Leg,
-    Lookup,
-    Segment,
-    Sink,
-    Source,
-    Subtopology,
-    TableJoin,
-)
+from sparkrelay.topology.structure import Aggregation, ForeachBatch, Leg, Sink, Source, Subtopology, TableJoin
 from sparkrelay.topology.topology import Topology
-from sparkrelay.topology.ways import all_ways, starts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sparkrelay.operators.emitting.step import EmittingStep
+    from sparkrelay.topology.building.ways import AnyEnd, Passage, Start, Way
+    from sparkrelay.topology.parts import Part
     from sparkrelay.topology.record import Record
     from sparkrelay.topology.rows import Rows
-    from sparkrelay.topology.structure import Part
-    from sparkrelay.topology.ways import AnyEnd, Passage, Start, Way
 
 log = logging.getLogger(__name__)
 
