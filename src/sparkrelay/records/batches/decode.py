@@ -32,6 +32,7 @@ __all__ = ["HEADERS_TYPE", "KAFKA_SCHEMA", "AbortedTransaction", "Decoded", "dec
 _MAX_OFFSET: Final = (1 << 63) - 1
 _BINARY_LIMIT = (1 << 31) - 1  # not Final: a test lowers it
 _ABORT_MARKER: Final = 0
+_NUMBERS: Final = {name: KAFKA_SCHEMA.field(name).type for name in ("offset", "timestamp", "timestampType")}
 
 _RECORD_ERRORS: Final = (
     "",
@@ -307,7 +308,7 @@ def _records(
             case "headers":
                 arrays[name] = _headers(headers[:count], header_count, offsets, where)
             case _:
-                arrays[name] = fixed_width(KAFKA_SCHEMA.field(name).type, numbers[name], count)
+                arrays[name] = fixed_width(_NUMBERS[name], numbers[name], count)
     return arrays, count, cut_at
 
 
