@@ -131,6 +131,10 @@ class Frame(DataFrame):
     def _taken(self, call: Call, made: DataFrame, known: tuple[Rows, ...]) -> Any:
         rows = self._rows
         written = (*rows.written, Written(call.call_site, call.method, made))
+        if made._jdf.queryExecution().isLazyAnalysis():
+            self._record.led_on(rows)
+            outer = f"{call.where}: rows with outer() in a condition are a subquery: use exists() or scalar() of them"
+            return type(self)._of(self._record, Rows(rows.node, made, written, pending=outer))
         kinds = _new_kinds(analyzed(made), analyzed(rows.frame))
         if kinds is not None and kinds <= ROW_WISE and rows.pending is None:
             now = Rows(rows.node, made, written)
@@ -284,18 +288,13 @@ class _calls:  # noqa: N801 - a context
 
 
 def _new_kinds(plan: Any, before: Any) -> frozenset[str] | None:
-    """Return the kinds of nodes that a plan has above another one; None if it is not simply built on that.
-
-    Subqueries count as a kind of their own.
-    """
+    """Return the kinds of nodes that a plan has above another one; None if it is more than that, as with a subquery."""
     identity = java("java.lang.System").identityHashCode
     known = identity(before)
     kinds: set[str] = set()
     at = plan
     while identity(at) != known:
-        if at.containsAnyPattern(patterns("PLAN_EXPRESSION")) and not before.containsAnyPattern(
-            patterns("PLAN_EXPRESSION")
-        ):
+        if at.containsAnyPattern(patterns("PLAN_EXPRESSION")):
             return None
         kinds.add(str(at.nodeName()))
         children = at.children()

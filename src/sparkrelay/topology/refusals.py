@@ -165,6 +165,14 @@ _OF_NODES: Final = {
 }
 
 
+#: Subqueries over rows of the pipeline that no join stands for -> why, and what to write instead.
+IN_SUBQUERY: Final = dict.fromkeys(
+    ("ScalarSubquery", "InSubquery", "Exists", "LateralSubquery", "ListQuery"),
+    "a subquery over a stream or table that gives one value, or stands within OR or SELECT, is not possible: join with "
+    "it, or write IN, EXISTS or NOT EXISTS as a condition of WHERE",
+)
+
+
 def remedy(kind: str, name: str, supported: Collection[str]) -> str:
     """Return what to write instead of ``name``, a method that objects of a kind do not have.
 

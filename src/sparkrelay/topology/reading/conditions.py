@@ -44,10 +44,14 @@ class Terms:
 
 
 def terms_of(condition: Both | None, left: Rows, right: Rows) -> Terms:
-    """Return what a condition consists of."""
+    """Return what a condition consists of.
+
+    Raises:
+        ValueError: it is ``NOT IN``, of columns that may be null.
+    """
     terms = Terms()
     sides = ({column.number for column in left.columns}, {column.number for column in right.columns})
-    for one in _conjuncts(condition):
+    for one in map(_without_nulls, _conjuncts(condition)):
         if one.read.kind == "EqualTo":
             first, second = (Both(*both) for both in zip(one.read.children, items(one.java.children()), strict=True))
             if _is_of(first, sides[0]) and _is_of(second, sides[1]):
@@ -58,6 +62,22 @@ def terms_of(condition: Both | None, left: Rows, right: Rows) -> Terms:
                 continue
         terms.rest.append(one)
     return terms
+
+
+def _without_nulls(one: Both) -> Both:
+    """Return what ``NOT IN`` asks, ``a = b OR (a = b) IS NULL``, without its second part where neither is ever null."""
+    if one.read.kind != "Or" or one.read.children[1].kind != "IsNull":
+        return one
+    read, second = one.read.children
+    java, null = items(one.java.children())
+    if read.kind != "EqualTo" or not java.semanticEquals(null.children().head()):
+        return one
+    if second.children[0].kind == "EqualTo" and any(part.fields.get("nullable") for part in read.below()):
+        raise ValueError(
+            "NOT IN gives nothing as soon as one of the values is null, and may have to take back what it gave: write "
+            "NOT EXISTS, which asks for equal values alone"
+        )
+    return Both(read, java)
 
 
 def equal(own: Both, theirs: Both) -> Both:

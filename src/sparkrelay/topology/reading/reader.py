@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.catalyst.frames import alias, analyzed, frame_of, leaf_number, project
 from sparkrelay.catalyst.jvm import items
+from sparkrelay.catalyst.subqueries import as_joins, subqueries
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
 from sparkrelay.topology.record import over, with_rows
-from sparkrelay.topology.refusals import not_row_wise
-from sparkrelay.topology.rows import ROW_WISE, Rows
+from sparkrelay.topology.refusals import IN_SUBQUERY, not_row_wise
+from sparkrelay.topology.rows import ROW_WISE, Rows, Written
 from sparkrelay.topology.schemas import without_kafka
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from sparkrelay.catalyst.tree import Plan
+    from sparkrelay.catalyst.tree import Expression, Plan
     from sparkrelay.topology.reading.calls import Call
     from sparkrelay.topology.record import Record
 
@@ -60,7 +61,19 @@ class Reader:
         Raises:
             TopologyException: something in it cannot be done with streams and tables.
         """
-        return self._without_kafka(self.rows(read_plan(analyzed(frame))))
+        plan = read_plan(analyzed(frame))
+        if self._subquery(plan) is not None:
+            plan = read_plan(as_joins(plan.java))
+            if (left := self._subquery(plan)) is not None:
+                raise TopologyException(f"{self.call.where}: {self.call.method}(): {IN_SUBQUERY[left.kind]}")
+        return self._without_kafka(self.rows(plan))
+
+    def _subquery(self, plan: Plan) -> Expression | None:
+        """Return a subquery in which rows of the pipeline are; None if there is none."""
+        for node in plan.below():
+            if node.kind == "CTERelationDef":
+                self._defined[int(node.fields["id"])] = node
+        return next((one for one in subqueries(plan) for inner in one.plans if self.has_leaf(inner)), None)
 
     def _without_kafka(self, rows: Rows) -> Rows:
         """Return the rows of a table, or of a join of streams, without Kafka's own columns: those are of one record."""
@@ -98,7 +111,12 @@ class Reader:
                 continue
             below = self._step(at, steps)
             break
-        return over(below, steps)
+        rows = over(below, steps)
+        if steps and not rows.written:
+            # Written as text, in one call.
+            written = Written(self.call.call_site, self.call.method, rows.frame)
+            return Rows(rows.node, rows.frame, (written,), unsaid=rows.unsaid)
+        return rows
 
     def _passing(self, at: Plan) -> int | None:
         """Return which child the rows of a row-wise node come from; None for another node."""

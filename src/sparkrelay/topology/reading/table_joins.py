@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from sparkrelay.topology.reading.conditions import Terms
     from sparkrelay.topology.rows import Rows
 
-_HOW: Final = {"Inner": "inner", "LeftOuter": "left", "RightOuter": "right", "FullOuter": "full"}
+_HOW: Final = {
+    "Inner": "inner",
+    "LeftOuter": "left",
+    "RightOuter": "right",
+    "FullOuter": "full",
+    "LeftSemi": "inner",
+    "LeftAnti": "left",
+}
 
 
 class _Side(NamedTuple):
@@ -59,7 +66,7 @@ def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, abo
     how = _HOW.get(at.join_type)
     if how is None or not terms.pairs:
         raise TopologyException(
-            f"{where} of two tables takes inner, left, right and full joins by columns that are equal, not "
+            f"{where} of two tables takes inner, left, right, full, semi and anti joins by columns that are equal, not "
             f"{at.join_type}"
             f"{'' if terms.pairs else ' without any'}"
         )
@@ -94,16 +101,32 @@ def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, abo
         rows, columns = _by_foreign_key(reader, sides, numbers, how)
     plan = analyzed(rows.frame)
     coalesced = _take_coalesced(above, sides, terms, rows) if how == "full" else []
-    output = at.java.output()
-    shown = []
-    for place in range(int(output.size())):
-        one = output.apply(place)
-        shown.append(alias(columns[int(one.exprId().id())], str(one.name()), one.exprId()))
-    plan = project([*shown, *coalesced], plan)
-    rows.node.finish = 1
+    output = items(at.java.output())
+    if at.join_type == "LeftAnti":
+        found = items(plan.output())[-1]
+        plan = catalyst("plans.logical.Filter", catalyst("expressions.Not", found), plan)
+    if at.join_type == "LeftSemi" and terms.rest:
+        # The condition reads columns of the right table, which are not shown.
+        both = [one for child in items(at.java.children()) for one in items(child.output())]
+        plan = project(_as_called(columns, [one for one in both if int(one.exprId().id()) in columns]), plan)
+        plan = _filtered(plan, terms)
+        plan = project(output, plan)
+    else:
+        plan = project([*_as_called(columns, output), *coalesced], plan)
+        rows.node.finish = 1
+        plan = _filtered(plan, terms)
+    return with_rows(rows, frame_of(plan, reader.record.spark))
+
+
+def _as_called(columns: dict[int, Any], attributes: list[Any]) -> list[Any]:
+    """Return columns of the joined rows by the names and numbers that the plan knows them by."""
+    return [alias(columns[int(one.exprId().id())], str(one.name()), one.exprId()) for one in attributes]
+
+
+def _filtered(plan: Any, terms: Terms) -> Any:
     for rest in terms.rest:
         plan = catalyst("plans.logical.Filter", rest.java, plan)
-    return with_rows(rows, frame_of(plan, reader.record.spark))
+    return plan
 
 
 def _side(reader: Reading, rows: Rows, word: str) -> _Side:
