@@ -104,7 +104,10 @@ def test_a_subquery_of_a_stream(spark, query, found):
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT *, EXISTS (SELECT 1 FROM t WHERE t.k = s.k) AS e FROM s", "within OR or SELECT, is not possible: join"),
+        (
+            "SELECT *, EXISTS (SELECT 1 FROM t WHERE t.k = s.k) AS e FROM s",
+            "within OR or SELECT, is not possible: join",
+        ),
         ("SELECT * FROM s WHERE n > 3 OR k IN (SELECT k FROM t)", "within OR or SELECT, is not possible: join"),
         ("SELECT *, (SELECT max(n) FROM t) AS m FROM s", "within OR or SELECT, is not possible: join"),
         ("SELECT * FROM s WHERE k NOT IN (SELECT k FROM t)", "write NOT EXISTS"),

@@ -3,7 +3,7 @@
 # ruff: noqa: N803 - everybody writes F
 
 import pytest
-from sparkrelay.runtime.contract.hidden_columns import KEY, MARKER, TOMBSTONE
+from sparkrelay.hidden_columns import KEY, MARKER, TOMBSTONE
 
 from sparkrelay import Json, String
 from sparkrelay.runtime.compile.rebase import Passing, Rebase
