@@ -37,10 +37,7 @@ TABLES = [
 
 
 def views(spark, table):
-    last = {}
-    for name, key, n in CHANGES:
-        if name == table:
-            last[key] = n
+    last = {key: n for name, key, n in CHANGES if name == table}
     rows = [(key, n) for key, n in last.items() if n is not None]
     spark.createDataFrame(rows, "k long, n long").createOrReplaceTempView(table)
 

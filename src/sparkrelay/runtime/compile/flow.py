@@ -14,9 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay import hidden_columns
+from sparkrelay.runtime.compile.from_json import parsed_json
 from sparkrelay.runtime.compile.job_kinds import Stage, no_rows_of, nothing_passes
 from sparkrelay.runtime.compile.rebase import Passing, Rebase
-from sparkrelay.runtime.worker.context import PickedColumns, in_turn
+from sparkrelay.runtime.worker.context import PickedColumns, followed_by, in_turn
+from sparkrelay.runtime.worker.from_json import add_json_fields
 from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.schemas import arrow_schema
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.catalyst.tree import Expression
+    from sparkrelay.runtime.compile.from_json import ParsedJson
     from sparkrelay.runtime.compile.job_kinds import BulkJob
     from sparkrelay.runtime.contract.resident import StepName
     from sparkrelay.topology.parts import Segment
@@ -130,16 +133,29 @@ class Flow:
             picked, conditions = found
             picked |= {name: self.picked[name] for name in hidden}
             return replace(self, columns=columns, picked=picked, conditions=(*self.conditions, *conditions))
-        base, given = self._computable()
+        numbers = [rows.columns[place].number for place in outputs]
+        parsed = parsed_json(rows, numbers, self.picked) if self.picked is not None and not passing.deletes else []
+        base, given = self._with_fields(parsed)._computable()
         spark_hidden = (*hidden, *self.job.hidden)
         names = {name: given.get(name) for name in rows.node.leaf.columns.names}
-        rebase = Rebase(rows, base, names, spark_hidden, conditions=self.conditions, passing=passing)
+        rebase = Rebase(rows, base, names, spark_hidden, conditions=self.conditions, passing=passing, parsed=parsed)
         frame = rebase.frame(outputs)
         if rows.may_be_empty and nothing_passes(frame):
             # Spark would run none of the steps before, and none of them would report.
             frame = no_rows_of(base, frame.schema)
         computed = (*self.computed, rows)
         return Flow(self.job, self.leg, columns, frame=frame, computed=computed, count=self.count)
+
+    def _with_fields(self, parsed: Sequence[ParsedJson]) -> Flow:
+        """Return the rows with the fields of JSON that the worker reads."""
+        if not parsed:
+            return self
+        assert self.stage is not None, "texts are read where they are fetched"
+        columns = StructType([*self.stage.columns, *(field for one in parsed for field in one.columns)])
+        step = functools.partial(
+            followed_by, self.stage.step, functools.partial(add_json_fields, [one.read for one in parsed])
+        )
+        return replace(self, stage=self.stage._replace(step=step, columns=columns))
 
     def null_where_deleting(self, names: Sequence[str]) -> Flow:
         """Return the rows of which those that delete have nulls in these columns."""

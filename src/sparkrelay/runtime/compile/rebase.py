@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import alias, analyzed, frame_of, new_number, project, with_children
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
+from sparkrelay.runtime.compile.from_json import key_of, replaced_calls
 from sparkrelay.topology.rows import DRAWING
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.catalyst.tree import Expression, Plan
+    from sparkrelay.runtime.compile.from_json import ParsedJson
     from sparkrelay.topology.rows import Rows
 
 _EXCLUDED_RULES: Final = "spark.sql.adaptive.optimizer.excludedRules"
@@ -54,6 +56,7 @@ class Rebase:
         hidden: names of the hidden columns, which ``base`` has, too.
         conditions: that rows of ``base`` have to pass, as :class:`Picked` has them.
         passing: what passes filters.
+        parsed: JSON that the worker has read.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Rebase:
         *,
         conditions: Sequence[Sequence[tuple[str, bool]]] = (),
         passing: Passing = Passing(),
+        parsed: Sequence[ParsedJson] = (),
     ) -> None:
         self._rows = rows
         self._spark = base.sparkSession
@@ -84,7 +88,15 @@ class Rebase:
             of = given.get(field.name)
             source = _nothing(attribute) if of is None else attributes[of]
             columns.append(alias(source, str(attribute.name()), attribute.exprId()))
-        self._plan = project([*columns, *self._hidden.values()], self._plan)
+        #: What is parsed: the columns, and which calls they stand for.
+        made = {one.key: one.column(attributes, attributes[one.read.text]) for one in parsed}
+        self._plan = project([*columns, *made.values(), *self._hidden.values()], self._plan)
+        self._parsed = {key: column.toAttribute() for key, column in made.items()}
+
+    @property
+    def _beside(self) -> list[Any]:
+        """What goes through the steps beside the columns that they know."""
+        return [*self._parsed.values(), *self._hidden.values()]
 
     def frame(self, names: Mapping[int, str]) -> DataFrame:
         """Return the rows behind the steps.
@@ -107,7 +119,7 @@ class Rebase:
             case "Filter":
                 self._filtered(node)
             case "Project":
-                listed = node.java.projectList()
+                listed = self._with_parsed(node.java.projectList(), node.by_field["projectList"])
                 if self._marker is not None or self._draws(node):
                     listed = seq(map(self._column, items(listed), node.by_field["projectList"]))
                 self._plan = catalyst("plans.logical.Project", self._with_hidden(listed), self._plan)
@@ -127,7 +139,17 @@ class Rebase:
         return self._hidden.get(hidden_columns.MARKER)
 
     def _with_hidden(self, columns: Any) -> Any:
-        return columns.appendedAll(seq(self._hidden.values())) if self._hidden else columns
+        return columns.appendedAll(seq(self._beside)) if self._beside else columns
+
+    def _with_parsed(self, expressions: Any, read: Sequence[Expression]) -> Any:
+        """Return expressions in which columns stand for what the worker has parsed."""
+        if not self._parsed:
+            return expressions
+
+        def known(call: Expression) -> Any | None:
+            return self._parsed.get(key_of(self._rows, call) or "")
+
+        return seq(replaced_calls(java, one, known) for java, one in zip(items(expressions), read, strict=True))
 
     def _draws(self, node: Plan) -> bool:
         return any(part.kind in DRAWING for one in node.expressions for part in one.below())
@@ -143,7 +165,8 @@ class Rebase:
 
     def _filtered(self, node: Plan) -> None:
         (expression,) = node.expressions
-        condition = _reseeded(node.java.condition(), expression)
+        condition = self._with_parsed(seq([node.java.condition()]), [expression]).head()
+        condition = _reseeded(condition, expression)
         if self._passing.deletes:
             self._delete_unless(condition, node)
             return
@@ -204,7 +227,7 @@ class Rebase:
         # In the order in which it was analysed, the hidden columns last.
         output = node.java.output()
         visible = [output.apply(index) for index in range(int(output.size()))]
-        self._plan = project([*visible, *self._hidden.values()], self._plan)
+        self._plan = project([*visible, *self._beside], self._plan)
 
 
 def have_streams_run(spark: Any) -> None:

@@ -216,6 +216,11 @@ class PickedColumns:
         return pa.RecordBatch.from_arrays(columns, [name for name, *_ in self.columns])
 
 
+def followed_by(first: Step, second: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run two steps in sequence."""
+    yield from second(first(batches))
+
+
 def in_turn(
     first: Step, picked: PickedColumns, second: Step, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:

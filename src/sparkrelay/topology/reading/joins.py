@@ -60,7 +60,7 @@ def joined(reader: Reading, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     """
     left, right = (reader.rows(child) for child in at.children)
     given = at.by_field.get("condition", ())
-    if at.join_type in {"LeftSemi", "LeftAnti"}:
+    if at.join_type in {"LeftSemi", "LeftAnti"} and right.node.is_table:
         right = _read(right, given)
     condition = Both(given[0], at.java.condition().get()) if given else None
     try:

@@ -114,8 +114,8 @@ class Reader:
         rows = over(below, steps)
         if steps and not rows.written:
             # Written as text, in one call.
-            written = Written(self.call.call_site, self.call.method, rows.frame)
-            return Rows(rows.node, rows.frame, (written,), unsaid=rows.unsaid)
+            text = Written(self.call.call_site, self.call.method, rows.frame)
+            return Rows(rows.node, rows.frame, (text,), unsaid=rows.unsaid)
         return rows
 
     def _passing(self, at: Plan) -> int | None:

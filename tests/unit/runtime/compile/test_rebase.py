@@ -3,9 +3,9 @@
 # ruff: noqa: N803 - everybody writes F
 
 import pytest
-from sparkrelay.hidden_columns import KEY, MARKER, TOMBSTONE
 
 from sparkrelay import Json, String
+from sparkrelay.hidden_columns import KEY, MARKER, TOMBSTONE
 from sparkrelay.runtime.compile.rebase import Passing, Rebase
 
 NAMES = ["k", "n", "s"]

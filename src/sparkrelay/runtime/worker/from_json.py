@@ -1,0 +1,93 @@
+"""What Spark's ``from_json`` would make of texts, read by our loop where both agree.
+
+The loop (``records.json.flat``) takes common objects alone and is never unsure of one: it declines all others, which
+Spark then reads itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
+from sparkrelay.records.json.flat import read_flat
+from sparkrelay.records.times import parse_dates, parse_timestamps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+#: Jackson refuses longer numbers, also in fields that nobody reads; in longer names and texts it has limits, too.
+_LONG: Final = 1000
+_LONGEST: Final = 50_000
+_DIGITS: Final = rf"[0-9eE.+-]{{{_LONG}}}"
+#: Times that Spark casts whatever its settings are.
+_DATE: Final = r"^\d{4}-\d\d-\d\d"
+_ZONE: Final = r"(Z|[+-](0\d|1[0-7]):[0-5]\d)?"
+_PLAIN: Final = {"date": f"{_DATE}$", "timestamp": rf"{_DATE}([T ]\d\d:\d\d:\d\d(\.\d{{1,6}})?{_ZONE})?$"}
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFields:
+    """The fields of the objects in a column of texts.
+
+    Attributes:
+        text: the column, of strings or their bytes.
+        fields: as they are read; times as strings.
+        times: for each field ``"date"`` or ``"timestamp"``, if it is one; else None.
+        names: of the columns that hold them, in the same order.
+        agreed: name of the column that is true where the fields are what Spark would read.
+        shows: True where something else reads the texts; False: of those that agree none is left.
+    """
+
+    text: str
+    fields: pa.Schema
+    times: tuple[str | None, ...]
+    names: tuple[str, ...]
+    agreed: str
+    shows: bool
+
+    def read(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return the columns of rows."""
+        texts = flatten(rows.column(self.text))
+        count = len(texts)
+        if not count:
+            columns = [pa.nulls(0, field.type) for field in self.fields]
+            return dict(zip((*self.names, self.agreed), (*columns, pa.nulls(0, pa.bool_())), strict=True))
+        agreed = np.array(pc.is_valid(texts))
+        columns, declined = read_flat(BinaryColumn.of(texts), count, self.fields)
+        agreed[declined] = False
+        for column, kind in zip(columns, self.times, strict=True):
+            if kind is not None:
+                agreed &= _plain_times(column, kind)
+        sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(agreed & (sizes >= _LONG)).tolist():
+            if sizes[row] > _LONGEST or pc.match_substring_regex(texts.slice(row, 1), _DIGITS)[0].as_py():
+                agreed[row] = False
+        return dict(zip((*self.names, self.agreed), (*columns, pa.array(agreed)), strict=True))
+
+
+def add_json_fields(added: Sequence[JsonFields], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows with the fields of the JSON in them behind their own columns."""
+    for rows in batches:
+        made = dict(zip(rows.schema.names, rows.columns, strict=True))
+        for fields in added:
+            made |= fields.read(rows)
+        for text in {fields.text for fields in added if not fields.shows}:
+            known = functools.reduce(pc.and_, (made[fields.agreed] for fields in added if fields.text == text))
+            made[text] = pc.if_else(known, pa.scalar(None, made[text].type), made[text])
+        yield pa.RecordBatch.from_pydict(made)
+
+
+def _plain_times(texts: pa.Array, kind: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which texts are times that Spark casts; nulls are."""
+    column = BinaryColumn.of(texts)
+    readable = (
+        parse_dates(column, len(texts)) if kind == "date" else parse_timestamps(column, len(texts), zone_allowed=True)
+    )
+    plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN[kind]), True)
+    return readable[1] & plain.to_numpy(zero_copy_only=False)
