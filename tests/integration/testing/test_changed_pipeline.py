@@ -94,15 +94,18 @@ def test_another_key_under_the_same_name_is_refused(key, application):
 def test_another_time_zone_makes_another_key(application, spark):
     """The date of a time is another one elsewhere: half a group's rows would be in the wrong one."""
     row = {"n": 1, "shop": "s", "at": "2013-01-01T02:00:00Z"}
-    pipeline = by_shop(lambda s: s.groupBy("shop", F.to_date("at").alias("day")))
+
+    def pipeline():
+        return by_shop(lambda s: s.groupBy("shop", F.to_date("at").alias("day")))
+
     before = spark.conf.get("spark.sql.session.timeZone")
     try:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        piped(application, pipeline, row)
+        piped(application, pipeline(), row)
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")
         words = "holds .* in UTC.* wants .* in America/New_York"
         with pytest.raises(IncompatibleTopologyException, match=words):
-            piped(application, pipeline, row)
+            piped(application, pipeline(), row)
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
 
