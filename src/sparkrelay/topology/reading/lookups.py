@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from sparkrelay.topology.rows import Rows
 
 #: Kinds of joins in which each row comes from the stream -> what becomes of rows that find nothing.
-_HOW: Final = {"Inner": "inner", "LeftOuter": "left", "LeftSemi": "inner", "LeftAnti": "left"}
+_HOW: Final = {
+    "ExistenceJoin": "left",
+    "Inner": "inner",
+    "LeftAnti": "left",
+    "LeftOuter": "left",
+    "LeftSemi": "inner",
+    # Of a scalar subquery: a table has one row of its key at most.
+    "LeftSingle": "left",
+}
 _MIRRORED: Final = {"Inner": "inner", "RightOuter": "left"}
 
 
@@ -352,6 +360,10 @@ def _finished(  # noqa: PLR0917 - what is known of one step
         number = int(one.exprId().id())
         if number in known:
             shown.append(known[number])
+            continue
+        if at.join_type == "ExistenceJoin":
+            # Behind the stream's columns: whether there is a row.
+            shown.append(alias(found, str(one.name()), one.exprId()))
             continue
         value = keys[number] if number in keys else given[number]
         if how == "left" and (number in keys or rest):

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.catalyst.frames import alias, analyzed, frame_of, leaf_number, project
 from sparkrelay.catalyst.jvm import items
+from sparkrelay.catalyst.subqueries import as_joins, subqueries
 from sparkrelay.catalyst.tree import read_plan
+from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
 from sparkrelay.topology.record import over, with_rows
 from sparkrelay.topology.refusals import not_row_wise
-from sparkrelay.topology.rows import ROW_WISE, Rows
+from sparkrelay.topology.rows import ROW_WISE, Rows, Written
 from sparkrelay.topology.schemas import without_kafka
 
 if TYPE_CHECKING:
@@ -60,7 +62,30 @@ class Reader:
         Raises:
             TopologyException: something in it cannot be done with streams and tables.
         """
-        return self._without_kafka(self.rows(read_plan(analyzed(frame))))
+        return self._without_kafka(self.rows(self._with_joins(read_plan(analyzed(frame)))))
+
+    def _with_joins(self, plan: Plan) -> Plan:
+        """Return a plan in which subqueries of streams and tables are joins.
+
+        Raises:
+            TopologyException: one of them cannot be.
+        """
+        self._defined |= {int(one.fields["id"]): one for one in plan.below() if one.kind == "CTERelationDef"}
+        if not (found := [*subqueries(plan, self.has_leaf)]):
+            return plan
+        where = f"{self.call.where}: {self.call.method}()"
+        if any(part.kind == "Not" and part.children[0].kind == "InSubquery" for one in found for part in one.below()):
+            raise TopologyException(
+                f"{where}: NOT IN with a subquery is null where either side is: write NOT EXISTS with a = b in its "
+                "WHERE, or LEFT ANTI JOIN"
+            )
+        joined = read_plan(as_joins(plan.java))
+        for one in subqueries(joined, self.has_leaf):
+            raise TopologyException(
+                f"{where}: {words(one)}: a subquery here is EXISTS, IN, or one row by the key of a table; write others "
+                "as joins"
+            )
+        return joined
 
     def _without_kafka(self, rows: Rows) -> Rows:
         """Return the rows of a table, or of a join of streams, without Kafka's own columns: those are of one record."""
@@ -79,8 +104,12 @@ class Reader:
         while True:
             if (number := leaf_number(at)) is not None:
                 node = self.record.node(number)
+                frame = frame_of(at.java, self.record.spark)
                 written = next((rows.written for rows in self._known if rows.node is node), ())
-                below = Rows(node, frame_of(at.java, self.record.spark), written)
+                if steps and not written:
+                    # Of a query's own, which no call has made.
+                    written = (Written(self.call.call_site, self.call.method, frame),)
+                below = Rows(node, frame, written)
                 break
             if at.kind == _RELATION:
                 below = sources.relation_rows(self.record, self.call, at)
