@@ -40,6 +40,12 @@ def sql(heading):
     return _blocks(heading, "sql")
 
 
+def titled(heading, title):
+    """Return the Python script of a section that has this title."""
+    (script,) = _blocks(heading, f'python title="{title}"')
+    return script
+
+
 def _blocks(heading, language):
     found = re.findall(rf"^```{language}\n(.*?)^```$", section(heading), re.MULTILINE | re.DOTALL)
     assert found, heading

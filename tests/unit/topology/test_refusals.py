@@ -67,7 +67,7 @@ def test_other_libraries_methods_are_refused_with_what_to_write_instead(kind, na
         ("StreamsBuilder", "globalTable", "use global_table(topic, key=, value=)"),
         ("StreamsBuilder", "addStateStore", "transformWithState(...) has the state of each key"),
         ("StreamsBuilder", "streams", "did you mean stream?"),
-        ("StreamsBuilder", "zzz", "steps are add, build, global_table, sql, stream, table"),
+        ("StreamsBuilder", "zzz", "steps are add, build, global_table, script, sql, stream, table"),
     ],
 )
 def test_what_to_write_instead(kind, name, instead):
