@@ -32,7 +32,22 @@ def _sections(path, heading):
 
 def scripts(heading):
     """Return the Python scripts of a section."""
-    found = re.findall(r"^```python\n(.*?)^```$", section(heading), re.MULTILINE | re.DOTALL)
+    return _blocks(heading, "python")
+
+
+def sql(heading):
+    """Return the SQL scripts of a section."""
+    return _blocks(heading, "sql")
+
+
+def titled(heading, title):
+    """Return the Python script of a section that has this title."""
+    (script,) = _blocks(heading, f'python title="{title}"')
+    return script
+
+
+def _blocks(heading, language):
+    found = re.findall(rf"^```{language}\n(.*?)^```$", section(heading), re.MULTILINE | re.DOTALL)
     assert found, heading
     return found
 

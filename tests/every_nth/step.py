@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 from sparkrelay.operators.emitting.step import EmittingStep
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.event_time import EventTime
 
 __all__ = ["EveryNth"]
 
@@ -20,10 +23,11 @@ class EveryNth(EmittingStep):
     store: str
     columns: tuple[str, ...]
     n: int
+    made: StructType
     call_site: CallSite
     text: str
     logged: bool = True
-    watermark: tuple[str, str] | None = None
+    watermark: EventTime | None = None
 
     holds: ClassVar[str] = "the number of rows of each key"
     kind: ClassVar[str] = "every-nth"

@@ -1,39 +1,34 @@
-"""Subqueries as joins, by Catalyst's own rules.
-
-Spark itself does so in its optimiser, which sees a plan only as it runs. A pipeline needs the joins before, where the
-rows of its streams and tables are in a subquery.
-"""
+"""Subqueries in expressions, made joins of by Catalyst's own rules."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.catalyst.jvm import catalyst_object
+from sparkrelay.catalyst.jvm import scala_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sparkrelay.catalyst.tree import Expression, Plan
 
-#: First the subqueries of predicates: the plan of one may hold others, which only then can be pulled up.
-_REWRITES: Final = ("RewritePredicateSubquery", "RewriteLateralSubquery", "RewriteCorrelatedScalarSubquery")
+#: What only follows once the others have changed nothing more: a predicate's subquery may hold further ones.
+_RULES: Final = ("RewritePredicateSubquery", "RewriteLateralSubquery", "RewriteCorrelatedScalarSubquery")
 
 
-def subqueries(plan: Plan) -> Iterator[Expression]:
-    """Yield the subqueries in a plan; not those in their own plans."""
+def subqueries(plan: Plan, wanted: Callable[[Plan], bool]) -> Iterator[Expression]:
+    """Yield the expressions at a plan's nodes that hold a subquery with a wanted plan somewhere in it."""
     for node in plan.below():
         for expression in node.expressions:
-            yield from (one for one in expression.below() if one.plans)
+            if any(wanted(one) or any(subqueries(one, wanted)) for part in expression.below() for one in part.plans):
+                yield expression
 
 
 def as_joins(java: Any) -> Any:
-    """Return an analysed plan in the JVM with its correlated subqueries, ``IN`` and ``EXISTS`` as joins."""
-    pull_up = catalyst_object("optimizer.PullupCorrelatedPredicates")
-    for name in _REWRITES:
-        rewrite = catalyst_object(f"optimizer.{name}")
-        while True:
-            made = rewrite.apply(pull_up.apply(java))
-            if made.fastEquals(java):
-                break
-            java = made
+    """Return an analysed plan in the JVM in which predicates' and correlated subqueries are joins."""
+    for name in _RULES:
+        before = None
+        while before is None or not java.fastEquals(before):
+            before = java
+            for rule in ("PullupCorrelatedPredicates", name):
+                java = scala_object(f"org.apache.spark.sql.catalyst.optimizer.{rule}").apply(java)
     return java

@@ -152,12 +152,11 @@ class Plan:
 
     @remembered
     def output(self) -> tuple[Column, ...]:
-        """Its columns.
-
-        Raises:
-            KeyError: what columns such a node has is not known here; no pipeline has one.
-        """
-        return _OUTPUT[self.kind](self)
+        """Its columns."""
+        if (found := _OUTPUT.get(self.kind)) is not None:
+            return found(self)
+        # Of a DataFrame that is joined with: whatever Spark has read.
+        return tuple(Column(int(one.exprId().id()), str(one.name())) for one in items(self.java.output()))
 
 
 def read_plan(java: JavaObject) -> Plan:

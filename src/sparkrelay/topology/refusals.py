@@ -25,6 +25,7 @@ _CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
 _GROUPED: Final = 'use groupBy("a") and agg(...)'
 _TO_STREAM: Final = "it is for streams: to_stream() makes one of a table's changes"
 _COLUMNS: Final = 'use withColumn(...) or select(...), with a udf or pandas_udf for Python: withColumn("a", upper("a"))'
+_UDF: Final = "use withColumn with a udf or pandas_udf"
 _EXPLODE: Final = 'use select("key", F.explode("values").alias("value")), which makes a row of each element'
 _NEW_KEY: Final = 'use repartition("column"), or group or join by the column'
 _PROCESSOR: Final = 'use groupBy("key").transformWithState(...): state and timers in Python'
@@ -70,7 +71,7 @@ _REMEDIES: Final = {
     **dict.fromkeys(("rollup", "cube", "groupingSets", "pivot"), _GROUPED),
     **dict.fromkeys(("limit", "offset", "sample"), "a stream has no end to count from; use where(...)"),
     **dict.fromkeys(("coalesce", "repartitionByRange"), 'use repartition("column", partitions=N)'),
-    **dict.fromkeys(("mapInArrow", "mapInPandas", "rdd"), "use withColumn with a udf or pandas_udf"),
+    **dict.fromkeys(("mapInArrow", "mapInPandas", "rdd"), _UDF),
     **dict.fromkeys(("writeStream", "sink", "through", "to_topic", "toTopic"), _SINK),
     **dict.fromkeys(("groupby", "groupByKey", "group_by"), "use groupBy(...)"),
     "distinct": 'name the columns that make two rows the same: dropDuplicates(["a"])',
@@ -162,15 +163,16 @@ _OF_NODES: Final = {
     **dict.fromkeys(
         ("Repartition", "RepartitionByExpression"), 'use repartition("column"), which goes through a topic'
     ),
+    **dict.fromkeys(("MapInArrow", "MapInPandas"), _UDF),
+    **dict.fromkeys(
+        (
+            "FlatMapGroupsInPandasWithState",
+            "TransformWithStateInPandas",
+            "TransformWithStateInPySpark",
+        ),
+        'put it behind the builder: builder.add(df).groupBy("key").transformWithState(...)',
+    ),
 }
-
-
-#: Subqueries over rows of the pipeline that no join stands for -> why, and what to write instead.
-IN_SUBQUERY: Final = dict.fromkeys(
-    ("ScalarSubquery", "InSubquery", "Exists", "LateralSubquery", "ListQuery"),
-    "a subquery over a stream or table that gives one value, or stands within OR or SELECT, is not possible: join with "
-    "it, or write IN, EXISTS or NOT EXISTS as a condition of WHERE",
-)
 
 
 def remedy(kind: str, name: str, supported: Collection[str]) -> str:

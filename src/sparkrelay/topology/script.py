@@ -41,7 +41,7 @@ _TOKEN: Final = re.compile(
 #: Comments and spaces in front of a statement.
 _BLANK: Final = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*(?!\+).*?\*/)*", re.DOTALL)
 _CREATE: Final = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?(?P<kind>STREAM|GLOBAL\s+TABLE|TABLE)\b", re.IGNORECASE)
-_OPTIONS: Final = frozenset({"topic", "key", "value", "schema", "timestamp", "watermark", "history"})
+_OPTIONS: Final = frozenset({"history", "key", "outputmode", "schema", "timestamp", "topic", "value", "watermark"})
 _KEYS: Final = {"string": String, "int": Integer, "bigint": Long, "binary": Raw}
 _VALUES: Final = {
     "avro": Avro,
@@ -140,6 +140,8 @@ class SqlScript:
         if name.lower() in self._declared:
             first = self._declared[name.lower()].call_site
             raise TopologyException(f"{call_site}: {name} is declared already, at {first}")
+        if items(plan.partitioning()) or int(spec.properties().size()) or spec.location().isDefined():
+            raise TopologyException(f"{call_site}: {name} is a topic: it has no partitioning, properties or location")
         options = {str(one._1()).lower(): str(one._2().eval(None)) for one in items(spec.optionExpression().options())}
         unknown = sorted(options.keys() - _OPTIONS)
         if unknown:
@@ -264,6 +266,8 @@ class SqlScript:
         if target is None:
             rows.to(name)
             return
+        if "outputmode" in target.options:
+            rows = rows.outputMode(target.options["outputmode"])
         key = self._key(target)
         value = target.options.get("value", "json").lower()
         form = self._value(target, key) if value != "json" else Json()

@@ -29,8 +29,15 @@ def test_the_page_shows_the_code_that_runs(name):
 def _with_the_call(monkeypatch):
     """Add the page's method to streams."""
     names = {}
-    source = "from __future__ import annotations\nfrom sparkrelay.topology.call_site import find_call_site\n"
-    exec(f"{source}from tests.every_nth.step import EveryNth\n{block('streams.py')}", names)
+    exec(
+        "from __future__ import annotations\n"
+        "from sparkrelay.topology.call_site import find_call_site\n"
+        "from sparkrelay.topology.frames import frame_at\n"
+        "from sparkrelay.topology.reading.calls import Call\n"
+        "from sparkrelay.topology.reading.emitting import emitting, keyed\n"
+        "from tests.every_nth.step import EveryNth\n" + block("streams.py"),
+        names,
+    )
     monkeypatch.setattr(KStream, "everyNth", names["everyNth"], raising=False)
 
 

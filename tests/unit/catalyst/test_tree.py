@@ -63,10 +63,12 @@ def test_columns_of_with_clauses_and_pipes_are_those_of_catalyst(spark):
     assert kinds.count("CTERelationRef") == 2
 
 
-def test_a_node_of_which_nothing_is_known_has_no_columns_here(spark):
-    plan = plan_of(spark.range(3))
-    with pytest.raises(KeyError, match="Range"):
-        _ = plan.output
+def test_a_node_of_which_nothing_is_known_has_the_columns_of_the_jvm(spark, tmp_path):
+    spark.range(3).write.parquet(str(tmp_path / "ids"))
+    for frame in (spark.range(3), spark.read.parquet(str(tmp_path / "ids"))):
+        plan = plan_of(frame)
+        assert [column.name for column in plan.output] == ["id"]
+        assert plan.output[0].number == int(plan.java.output().head().exprId().id())
 
 
 def test_each_node_is_found_in_the_jvm(rows, F):

@@ -90,4 +90,4 @@ def _plain_times(texts: pa.Array, kind: str) -> np.ndarray[Any, np.dtype[np.bool
         parse_dates(column, len(texts)) if kind == "date" else parse_timestamps(column, len(texts), zone_allowed=True)
     )
     plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN[kind]), True)
-    return readable[1] & plain.to_numpy(zero_copy_only=False)
+    return np.logical_and(readable[1], plain.to_numpy(zero_copy_only=False))

@@ -10,7 +10,6 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.reading import lookups, stream_joins, table_joins
 from sparkrelay.topology.reading.conditions import Both, terms_of
 from sparkrelay.topology.record import with_rows
-from sparkrelay.topology.refusals import IN_SUBQUERY
 
 if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Expression, Plan
@@ -60,15 +59,13 @@ def joined(reader: Reading, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     """
     left, right = (reader.rows(child) for child in at.children)
     given = at.by_field.get("condition", ())
-    if at.join_type in {"LeftSemi", "LeftAnti"} and right.node.is_table:
+    if at.join_type in {"LeftSemi", "LeftAnti", "ExistenceJoin"} and right.node.is_table:
         right = _read(right, given)
     condition = Both(given[0], at.java.condition().get()) if given else None
     try:
         terms = terms_of(condition, left, right)
     except ValueError as error:
         raise TopologyException(f"{reader.call.where}: {reader.call.method}(): {error}") from None
-    if at.join_type.startswith("Existence"):
-        raise TopologyException(f"{reader.call.where}: {reader.call.method}(): {IN_SUBQUERY['Exists']}")
     if left.node.is_table and right.node.is_table:
         return table_joins.joined(reader, at, left, right, terms, above)
     if right.node.is_table:

@@ -14,12 +14,12 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.operators.delay.step import RECORD_TIME, Delay
 from sparkrelay.topology.event_time import EventTime
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import EmittingNode, LookupNode, RepartitionNode, behind_state, ways_back
+from sparkrelay.topology.nodes import LookupNode, RepartitionNode, behind_state, ways_back
 from sparkrelay.topology.reading.conditions import differing_types, equal
+from sparkrelay.topology.reading.emitting import Keyed, emitting
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, had_watermark
 from sparkrelay.topology.reading.tables import holds_rows, stored_table
 from sparkrelay.topology.record import begin, filtered, named, unique, with_rows
-from sparkrelay.topology.schemas import without_metadata
 from sparkrelay.topology.spread import Spread
 
 if TYPE_CHECKING:
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from sparkrelay.topology.rows import Rows
 
 #: Kinds of joins in which each row comes from the stream -> what becomes of rows that find nothing.
-_HOW: Final = {"Inner": "inner", "LeftOuter": "left", "LeftSemi": "inner", "LeftAnti": "left"}
+_HOW: Final = {
+    "ExistenceJoin": "left",
+    "Inner": "inner",
+    "LeftAnti": "left",
+    "LeftOuter": "left",
+    "LeftSemi": "inner",
+    # Of a scalar subquery: a table has one row of its key at most.
+    "LeftSingle": "left",
+}
 _MIRRORED: Final = {"Inner": "inner", "RightOuter": "left"}
 
 
@@ -268,7 +276,7 @@ def _where_the_table_is(
         if behind_state(stream.node) or len([*ways_back(stream.node)]) > 1:
             # A leg keeps one store, and a store of rows that wait has one leg.
             stream = _repartitioned(reader, stream, places, None)
-        stream = _delayed(reader, stream, places, name)
+        stream = _delayed(reader, stream, places)
     stream = _repartitioned(reader, stream, places, name)
     record.use(stream)
     return stream, [stream.columns[place].number for place in places]
@@ -291,31 +299,20 @@ def _repartitioned(reader: Reading, rows: Rows, places: list[int], name: str | N
     return begin(node)
 
 
-def _delayed(reader: Reading, rows: Rows, places: list[int], name: str | None) -> Rows:
+def _delayed(reader: Reading, rows: Rows, places: list[int]) -> Rows:
     """Write down that rows wait for a table's that come late (KIP-923)."""
     call = reader.call
     time = event_time(rows)
-    micros = None if time is None else F.unix_micros(as_timestamp(rows, time))
-    column = F.lit(None).cast("bigint") if micros is None else micros
-    taken = named(rows, column.alias(hidden_columns.EVENT_MICROS))
-    names = unique(one.name for one in rows.columns)
-    by = tuple(names[place] for place in places)
+    micros = F.lit(None).cast("bigint") if time is None else F.unix_micros(as_timestamp(rows, time))
     watermark = EventTime(RECORD_TIME, 0) if time is None else event_time_of(rows, time)
-    made = without_metadata(StructType(taken.schema.fields[: len(rows.columns)]))
-    text = f"join({', '.join(by)}, grace={call.grace!r})"
-    assert call.grace is not None
-    step = Delay("", by, call.grace, made, watermark, call.call_site, text)
-    node = EmittingNode(
-        call_site=call.call_site,
-        text=text,
-        given=taken,
-        step=step,
-        name=name,
-        located=tuple(places),
-        origins={place: (taken, column.number) for place, column in enumerate(taken.columns)},
-    )
-    reader.record.add(node, analyzed(rows.frame).output(), Spread({}), names=names)
-    return begin(node)
+    grace = call.grace
+    assert grace is not None, "without it rows do not wait"
+
+    def step(columns: tuple[str, ...], made: StructType) -> Delay:
+        text = f"join({', '.join(columns)}, grace={grace!r})"
+        return Delay("", columns, grace, made, watermark, call.call_site, text)
+
+    return emitting(reader.record, call, Keyed(rows, tuple(places), tuple(places)), step, micros)
 
 
 def _finished(  # noqa: PLR0917 - what is known of one step
@@ -363,6 +360,10 @@ def _finished(  # noqa: PLR0917 - what is known of one step
         number = int(one.exprId().id())
         if number in known:
             shown.append(known[number])
+            continue
+        if at.join_type == "ExistenceJoin":
+            # Behind the stream's columns: whether there is a row.
+            shown.append(alias(found, str(one.name()), one.exprId()))
             continue
         value = keys[number] if number in keys else given[number]
         if how == "left" and (number in keys or rest):

@@ -14,11 +14,12 @@ from sparkrelay.catalyst.frames import alias, analyzed, frame_of, leaf_number, p
 from sparkrelay.catalyst.jvm import items
 from sparkrelay.catalyst.subqueries import as_joins, subqueries
 from sparkrelay.catalyst.tree import read_plan
+from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
 from sparkrelay.topology.record import over, with_rows
-from sparkrelay.topology.refusals import IN_SUBQUERY, not_row_wise
+from sparkrelay.topology.refusals import not_row_wise
 from sparkrelay.topology.rows import ROW_WISE, Rows, Written
 from sparkrelay.topology.schemas import without_kafka
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from sparkrelay.catalyst.tree import Expression, Plan
+    from sparkrelay.catalyst.tree import Plan
     from sparkrelay.topology.reading.calls import Call
     from sparkrelay.topology.record import Record
 
@@ -61,19 +62,24 @@ class Reader:
         Raises:
             TopologyException: something in it cannot be done with streams and tables.
         """
-        plan = read_plan(analyzed(frame))
-        if self._subquery(plan) is not None:
-            plan = read_plan(as_joins(plan.java))
-            if (left := self._subquery(plan)) is not None:
-                raise TopologyException(f"{self.call.where}: {self.call.method}(): {IN_SUBQUERY[left.kind]}")
-        return self._without_kafka(self.rows(plan))
+        return self._without_kafka(self.rows(self._with_joins(read_plan(analyzed(frame)))))
 
-    def _subquery(self, plan: Plan) -> Expression | None:
-        """Return a subquery in which rows of the pipeline are; None if there is none."""
-        for node in plan.below():
-            if node.kind == "CTERelationDef":
-                self._defined[int(node.fields["id"])] = node
-        return next((one for one in subqueries(plan) for inner in one.plans if self.has_leaf(inner)), None)
+    def _with_joins(self, plan: Plan) -> Plan:
+        """Return a plan in which subqueries of streams and tables are joins.
+
+        Raises:
+            TopologyException: one of them cannot be.
+        """
+        self._defined |= {int(one.fields["id"]): one for one in plan.below() if one.kind == "CTERelationDef"}
+        if not any(subqueries(plan, self.has_leaf)):
+            return plan
+        joined = read_plan(as_joins(plan.java))
+        for one in subqueries(joined, self.has_leaf):
+            raise TopologyException(
+                f"{self.call.where}: {self.call.method}(): {words(one)}: a subquery here is EXISTS, IN, or one row by "
+                "the key of a table; write others as joins"
+            )
+        return joined
 
     def _without_kafka(self, rows: Rows) -> Rows:
         """Return the rows of a table, or of a join of streams, without Kafka's own columns: those are of one record."""
@@ -92,8 +98,12 @@ class Reader:
         while True:
             if (number := leaf_number(at)) is not None:
                 node = self.record.node(number)
+                frame = frame_of(at.java, self.record.spark)
                 written = next((rows.written for rows in self._known if rows.node is node), ())
-                below = Rows(node, frame_of(at.java, self.record.spark), written)
+                if steps and not written:
+                    # Of a query's own, which no call has made.
+                    written = (Written(self.call.call_site, self.call.method, frame),)
+                below = Rows(node, frame, written)
                 break
             if at.kind == _RELATION:
                 below = sources.relation_rows(self.record, self.call, at)
@@ -111,12 +121,7 @@ class Reader:
                 continue
             below = self._step(at, steps)
             break
-        rows = over(below, steps)
-        if steps and not rows.written:
-            # Written as text, in one call.
-            text = Written(self.call.call_site, self.call.method, rows.frame)
-            return Rows(rows.node, rows.frame, (text,), unsaid=rows.unsaid)
-        return rows
+        return over(below, steps)
 
     def _passing(self, at: Plan) -> int | None:
         """Return which child the rows of a row-wise node come from; None for another node."""

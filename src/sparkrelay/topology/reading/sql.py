@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from py4j.java_gateway import is_instance_of
 from pyspark.sql.classic.dataframe import DataFrame
 
 from sparkrelay.catalyst.frames import analyzed, frame_of
-from sparkrelay.catalyst.jvm import java
+from sparkrelay.catalyst.jvm import java, kind
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.reading.calls import check_literals
 from sparkrelay.topology.reading.reader import Reader
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from sparkrelay.topology.record import Record
     from sparkrelay.topology.rows import Rows
 
+_PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical"
+_COMMANDS: Final = ("Command", "ParsedStatement", "CompoundPlanStatement")
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
@@ -67,12 +70,29 @@ def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any], 
     with spark_errors(call.call_site):
         for name, frame in views.items():
             rows_of(session, analyzed(frame)).createOrReplaceTempView(_quoted(name))
-        frame = session.sql(text) if parsed is None else rows_of(session, parsed)
+        if parsed is None:
+            parsed = session.sessionState().sqlParser().parsePlan(text)
+            _check_is_query(record, call, parsed)
+        frame = rows_of(session, parsed)
         plan = frame.queryExecution().analyzed()
         made = frame_of(plan, record.spark)
     for rows in known:
         record.use(rows)
     return Reader(record, call, known).read(made)
+
+
+def _check_is_query(record: Record, call: Call, parsed: Any) -> None:
+    """Refuse commands, which Spark would run at once.
+
+    Raises:
+        TopologyException: it is one.
+    """
+    within = parsed.child() if kind(parsed) == "UnresolvedWith" else parsed
+    if any(is_instance_of(record.spark.sparkContext._gateway, within, f"{_PLANS}.{name}") for name in _COMMANDS):
+        raise TopologyException(
+            f"{call.where}: {call.method}() takes a query, not {kind(within)}: write what it returns with "
+            'to("topic"), or run statements with script()'
+        )
 
 
 def _names(query: str, name: str) -> bool:

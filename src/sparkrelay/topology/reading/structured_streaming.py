@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.classic.dataframe import DataFrame
-from pyspark.sql.types import StringType
+from pyspark.sql.types import BinaryType, StringType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Raw, String
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sparkrelay.topology.record import Record
     from sparkrelay.topology.rows import Rows
 
-#: Columns that Spark's Kafka sink takes.
-_SINK: Final = frozenset({"key", "value", "headers", "topic", "partition"})
+#: Columns of Spark's Kafka sink that are written.
+_SINK: Final = ("key", "value", "headers")
 
 
 def read_frame(record: Record, call: Call, frame: Any, mode: Any) -> Rows:
@@ -60,12 +60,14 @@ def added(frame: Any, topic: Any, mode: Any, name: Any, call_site: CallSite) -> 
     if topic is None:
         return frame
     kinds = {field.name: field.dataType for field in frame._rows.schema}
-    if "value" not in kinds or not kinds.keys() <= _SINK:
+    if not isinstance(kinds.get("value"), BinaryType | StringType):
         frame.to(topic, name=name)
         return frame
     for column, instead in (("topic", "topic= says where rows go"), ("partition", "the key decides the partition")):
         if column in kinds:
             raise TopologyException(f"{call_site}: add() cannot go by the column {column!r}: drop() it; {instead}")
+    # Spark's sink takes no others either.
+    frame = frame.select(*(column for column in kinds if column in _SINK))
     form = String if isinstance(kinds["value"], StringType) else Raw
     key = "key" if "key" in kinds else None
     headers = "headers" if "headers" in kinds else None

@@ -36,6 +36,8 @@ _HOW: Final = {
     "FullOuter": "full",
     "LeftSemi": "inner",
     "LeftAnti": "left",
+    "ExistenceJoin": "left",
+    "LeftSingle": "left",
 }
 
 
@@ -102,8 +104,10 @@ def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, abo
     plan = analyzed(rows.frame)
     coalesced = _take_coalesced(above, sides, terms, rows) if how == "full" else []
     output = items(at.java.output())
+    found = items(plan.output())[-1]
+    if at.join_type == "ExistenceJoin":
+        columns[int(output[-1].exprId().id())] = found
     if at.join_type == "LeftAnti":
-        found = items(plan.output())[-1]
         plan = catalyst("plans.logical.Filter", catalyst("expressions.Not", found), plan)
     if at.join_type == "LeftSemi" and terms.rest:
         # The condition reads columns of the right table, which are not shown.

@@ -1,0 +1,207 @@
+"""docs/how-to/structured-streaming.md: its scripts give here what Spark gives over the same records."""
+
+import ast
+import json
+
+import pytest
+from pyspark.sql import functions as F
+from tests.docs_pages import titled
+
+from sparkrelay import Json, StreamsBuilder, register_data_sources
+from sparkrelay.config import StreamsConfig
+from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.topics.configured_topology import as_configured
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(autouse=True)
+def _registered(spark):
+    register_data_sources(spark)
+
+
+class BatchSession:
+    """A session whose streams are batches of these records."""
+
+    def __init__(self, spark, records):
+        self._spark = spark
+        self._records = records
+        self.readStream = self
+
+    def __getattr__(self, name):
+        return getattr(self._spark, name)
+
+    def format(self, name):
+        assert name == "kafka"
+        return self
+
+    def option(self, name, value):
+        if name == "subscribe":
+            self._topic = value
+        return self
+
+    def load(self):
+        rows = [(None, json.dumps(row).encode()) for row in self._records[self._topic]]
+        frame = self._spark.createDataFrame(rows, "key binary, value binary")
+        return frame.withColumn("timestamp", F.current_timestamp())
+
+
+def names_of(script, spark, **replaced):
+    """Run a script but for what makes the session and starts; return its names."""
+    for old, new in replaced.values():
+        script = script.replace(old, new)
+    tree = ast.parse(script)
+    tree.body = [one for one in tree.body if not _left_out(one)]
+    names = {"spark": spark}
+    exec(compile(tree, "script", "exec"), names)
+    return names
+
+
+def _left_out(statement):
+    if isinstance(statement, ast.With):
+        return True
+    if isinstance(statement, ast.Assign) and statement.targets[0].id in {"spark", "query"}:
+        return True
+    return "awaitTermination" in ast.unparse(statement)
+
+
+def both(spark, heading, records, frame, **replaced):
+    """Return Spark's rows of a script as it was, and the builder of the script as it is now."""
+    before = names_of(titled(heading, "before"), BatchSession(spark, records), **replaced)
+    after = names_of(titled(heading, "after"), spark, **replaced)
+    return before[frame].collect(), after
+
+
+def piped(driver, records):
+    for topic, rows in records.items():
+        driver.create_input_topic(topic).pipe_rows([(None, json.dumps(row).encode()) for row in rows])
+
+
+def ordered(rows):
+    return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True, default=str))
+
+
+def at(minute):
+    return f"2026-01-01T{minute // 60:02}:{minute % 60:02}:00Z"
+
+
+@pytest.mark.parametrize("batch", ["record", "all"])
+def test_counts_in_windows(spark, batch):
+    rows = [("a", "x", 3.0, 0), ("b", "X", 7.0, 1), ("c", "y", None, 2), ("d", "y", 2.5, 3), ("a", "x", 8.0, 6)]
+    # What ends the windows of the others.
+    rows.append(("z", "z", 1.0, 300))
+    keys = ("device", "model", "signal", "time")
+    records = {"signals": [dict(zip(keys, (*row[:3], at(row[3])), strict=True)) for row in rows]}
+    expected, after = both(spark, "Counts in windows", records, "out")
+    with TopologyTestDriver(after["builder"].build(), after["config"], spark=spark, batch=batch) as driver:
+        piped(driver, records)
+        found = driver.create_output_topic("signal-counts", value=Json()).read_rows()
+    assert len(found) == 3
+    assert ordered(found) == ordered(row for one in expected if (row := json.loads(one.value))["model"] != "Z")
+
+
+@pytest.mark.parametrize("batch", ["record", "all"])
+def test_a_join_of_two_streams(spark, batch):
+    shown = [(1, "a", 0), (2, "b", 1), (3, "c", 2), (99, "z", 300)]
+    clicked = [(1, "ada", 5), (1, "bob", 10), (3, "cid", 13), (7, "dan", 6), (98, "z", 301)]
+    records = {
+        "impressions": [{"ad_id": ad, "page": page, "shown_at": at(minute)} for ad, page, minute in shown],
+        "clicks": [{"ad_id": ad, "user": user, "clicked_at": at(minute)} for ad, user, minute in clicked],
+    }
+    expected, after = both(spark, "A join of two streams", records, "out")
+    with TopologyTestDriver(after["builder"].build(), after["config"], spark=spark, batch=batch) as driver:
+        piped(driver, records)
+        found = driver.create_output_topic("matched-ads", value=Json()).read_rows()
+    assert len(found) == 4
+    assert ordered(found) == ordered(row for one in expected if (row := json.loads(one.value))["ad_id"] != 99)
+
+
+@pytest.mark.parametrize("batch", ["record", "all"])
+def test_no_duplicates_a_static_table_and_foreach_batch(spark, tmp_path, batch):
+    products = tmp_path / "products.csv"
+    products.write_text("product,title,price\np1,Tea,2.5\np2,Cup,4\n")
+    rows = [("1", "Ada L", "p1", 2, 0), ("1", "Ada L", "p1", 2, 0), ("2", "Bob", "p3", 1, 5), ("3", None, "p2", 3, 6)]
+    keys = ("id", "user", "product", "pieces", "at")
+    records = {"orders": [dict(zip(keys, (*row[:4], at(row[4])), strict=True)) for row in rows]}
+    expected, after = both(
+        spark,
+        "No duplicates, a static table, and `foreachBatch`",
+        records,
+        "priced",
+        products=("/data/products.csv", str(products)),
+        orders=("/data/orders", str(tmp_path / "orders")),
+    )
+    with TopologyTestDriver(after["builder"].build(), after["config"], spark=spark, batch=batch) as driver:
+        piped(driver, records)
+        driver.process()
+    found = spark.read.parquet(str(tmp_path / "orders")).collect()
+    assert ordered(row.asDict() for row in found) == ordered(row.asDict() for row in expected)
+
+
+def rows_alone(key, rows, state):
+    yield from rows
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda df: (df.limit(3),), "no end to count from"),
+        (lambda df: (df.orderBy("value"),), "no order"),
+        (lambda df: (df.groupBy().count(), {"outputMode": "update"}), "group by a column"),
+        (lambda df: (df.groupBy("key").count(), {"outputMode": "complete"}), "the whole table"),
+        (lambda df: (df.groupBy("key").count(),), "withWatermark"),
+        (lambda df: (df.select("value", "topic"),), "topic= says where rows go"),
+        (lambda df: (df.select("value", "partition"),), "the key decides the partition"),
+        (lambda df: (df.select("value").mapInPandas(lambda rows: rows, "value binary"),), "pandas_udf"),
+        (lambda df: (df.groupBy("key").transformWithState(None, "a int", "append", "None"),), r"add\(df\).groupBy"),
+        (
+            lambda df: (df.groupBy("key").applyInPandasWithState(rows_alone, "a int", "a int", "append", "NoTimeout"),),
+            r"add\(df\).groupBy",
+        ),
+    ],
+)
+def test_what_is_refused(spark, make, error):
+    stream = spark.readStream.format("sparkrelay").option("kafka.bootstrap.servers", "localhost:9092")
+    frame, *more = make(stream.option("subscribe", "a").load())
+    with pytest.raises(TopologyException, match=rf"test_structured_streaming_scripts.py:\d+: .*{error}"):
+        added(spark, frame, **(more[0] if more else {}))
+
+
+def added(spark, frame, **how):
+    builder = StreamsBuilder(spark)
+    builder.add(frame, "out", **how)
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("startingOffsets", '{"a": {"0": 1}}', "sparkrelay offsets"),
+        ("startingOffsets", "latest", "auto.offset.reset is 'earliest'"),
+        ("kafka.bootstrap.servers", "elsewhere:9092", "bootstrap.servers is"),
+    ],
+)
+def test_options_agree_with_settings(spark, name, value, error):
+    stream = spark.readStream.format("sparkrelay").option("kafka.bootstrap.servers", "localhost:9092")
+    frame = stream.option("subscribe", "a").option(name, value).load()
+    config = {"auto.offset.reset": "earliest", "bootstrap.servers": "localhost:9092"}
+    settings = StreamsConfig.from_dict({"application.id": "a", **config})
+    with pytest.raises(TopologyException, match=error):
+        as_configured(added(spark, frame.select("value")), settings, sources=True)
+
+
+def test_columns_that_the_sink_does_not_take_are_left_out(spark):
+    stream = spark.readStream.format("sparkrelay").option("kafka.bootstrap.servers", "localhost:9092")
+    frame = stream.option("subscribe", "a").load().drop("topic", "partition")
+    with TopologyTestDriver(added(spark, frame), spark=spark) as driver:
+        driver.create_input_topic("a").pipe_input(b"k", b"v")
+        (record,) = driver.create_output_topic("out").read_records()
+    assert (record.key, record.value) == (b"k", b"v")
+
+
+def test_options_without_effect_are_named(spark, caplog):
+    stream = spark.readStream.format("sparkrelay").option("kafka.bootstrap.servers", "localhost:9092")
+    frame = stream.option("subscribe", "a").option("failOnDataLoss", "false").load()
+    StreamsBuilder(spark).add(frame.select("value"), "out")
+    assert "failondataloss" in caplog.text
