@@ -139,7 +139,7 @@ class Frame(DataFrame):
         if kinds is not None and kinds <= ROW_WISE and rows.pending is None:
             now = Rows(rows.node, made, written)
             if not kinds.isdisjoint(MULTIPLYING):
-                check_of_table(now, call.call_site)
+                check_of_table(now, call.call_site, call.method)
             check_places(now)
             return self._next(now)
         try:

@@ -141,7 +141,7 @@ def _some(r: random.Random, make: Any) -> list[Any]:
     return [None if r.random() < 0.15 else make() for _ in range(r.choice([0, 0, 1, 2, 3]))]
 
 
-def _value(r: random.Random, name: str) -> Any:
+def value_of(r: random.Random, name: str) -> Any:
     """Return what stands in JSON for a value of a column; `_Exact` numbers are written as they are."""
     match name:
         case "s":
@@ -175,7 +175,7 @@ def _value(r: random.Random, name: str) -> Any:
         case "p":
             return _object(r, {"c": lambda: r.choice(["x", "", "y"]), "n": lambda: r.randrange(2)})
         case "w":
-            return _object(r, {"d": lambda: _value(r, "d"), "day": lambda: _value(r, "day")})
+            return _object(r, {"d": lambda: value_of(r, "d"), "day": lambda: value_of(r, "day")})
         case "tags":
             return _some(r, lambda: r.choice(_TEXTS))
         case "props":
@@ -183,7 +183,7 @@ def _value(r: random.Random, name: str) -> Any:
         case "deep":
             inner = {
                 "a": lambda: _some(r, lambda: _int(r, 64)),
-                "m": lambda: {k: _value(r, "day") for k in r.sample("pqr", r.randrange(3))},
+                "m": lambda: {k: value_of(r, "day") for k in r.sample("pqr", r.randrange(3))},
             }
             return _some(r, lambda: _object(r, inner))
     raise AssertionError(name)
@@ -205,15 +205,15 @@ def _object(r: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
     return {name: out[name] for name in names}
 
 
-def _text(value: Any, r: random.Random) -> str:
+def text_of(value: Any, r: random.Random) -> str:
     if isinstance(value, _Exact):
         return str(value)
     gap = r.choice(["", "", " ", "\n"])
     if isinstance(value, dict):
-        inside = f",{gap}".join(f"{_text(name, r)}:{gap}{_text(item, r)}" for name, item in value.items())
+        inside = f",{gap}".join(f"{text_of(name, r)}:{gap}{text_of(item, r)}" for name, item in value.items())
         return f"{{{gap}{inside}}}"
     if isinstance(value, list):
-        return f"[{gap}{f',{gap}'.join(_text(item, r) for item in value)}]"
+        return f"[{gap}{f',{gap}'.join(text_of(item, r) for item in value)}]"
     return json.dumps(value, ensure_ascii=r.random() < 0.5)
 
 
@@ -268,14 +268,14 @@ class Rows:
         time = timestamp if timestamp >= -1 else None
         if r.random() < 0.08:
             return Record(key, None, timestamp, time)
-        makers = {name: (lambda n=name: _value(r, n)) for name in self.columns if name != EVENT}
+        makers = {name: (lambda n=name: value_of(r, n)) for name in self.columns if name != EVENT}
         if self.event is not None:
             written, event_time = _event_time(r, self.event)
             makers[EVENT] = lambda: written
         fields = _object(r, makers)
         if fields.get(EVENT) is not None:
             time = event_time
-        return Record(key, _text(fields, r), timestamp, time)
+        return Record(key, text_of(fields, r), timestamp, time)
 
     def message(self, record: Record) -> dict[str, Any]:
         """Return a record as it is produced."""

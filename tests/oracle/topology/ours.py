@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sparkrelay import Topology
     from sparkrelay.testing import TestRecord
 
-__all__ = ["FUNCTIONS", "differences", "differences_together"]
+__all__ = ["FUNCTIONS", "Standby", "differences", "differences_together"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -144,7 +144,7 @@ def _in_the_end(
     topology = built(*cases)
     with TopologyTestDriver(topology, spark=spark, batch="all") as driver:
         reads = [_Reads(case, driver) for case in cases]
-        standby = _Standby(driver)
+        standby = Standby(driver)
         for number in _interleaved([len(case["input"]) for case in cases], chosen):
             reads[number].pipe_next()
             if chosen.random() < cuts:
@@ -358,7 +358,7 @@ class _Reads:
         return None, row, record.timestamp
 
 
-class _Standby:
+class Standby:
     """A copy of the tasks' state, which stands still until it is promoted."""
 
     def __init__(self, driver: TopologyTestDriver) -> None:

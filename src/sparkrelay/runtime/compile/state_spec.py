@@ -29,10 +29,11 @@ from sparkrelay.operators.watermarks import WindowWatermark
 from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
 from sparkrelay.runtime.compile.contents import contents, repartitioned_by, spread
 from sparkrelay.runtime.compile.timed_sources import interval_ms
-from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
+from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.window_keys import MOST_SOURCES
+from sparkrelay.topology.building.aggregate_checks import aggregate_states
 from sparkrelay.topology.building.event_times import shipped_event_times
-from sparkrelay.topology.schemas import aggregate_spec, arrow_schema, hidden_fields
+from sparkrelay.topology.schemas import arrow_schema, hidden_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -76,8 +77,6 @@ def state_spec(
     width = len(aggregation.keys)
     texts = [call.text for call in aggregation.calls]
     states, held = _held_states(aggregation, taken)
-    if aggregation.sessions:
-        _check_sessions(aggregation, texts, states)
     history_ms = None
     if aggregation.history is not None:
         where = f"{aggregation.call_site}: {aggregation.text}"
@@ -86,7 +85,6 @@ def state_spec(
     if leg.source.changes:
         if not aggregation.newest:
             states = [replace(state, subtracts=state.distinct) for state in states]
-            _check_subtracts(aggregation, texts, states)
         held[hidden_columns.CHANGE] = "of the rows of a table"
     sources = len(leg.source.topics) if config.max_task_idle_ms else 0
     _warn_of_lists(aggregation, texts, states)
@@ -158,16 +156,12 @@ def _held_states(aggregation: Aggregation, taken: Rows) -> tuple[list[AggregateS
     Raises:
         TopologyException: an aggregate cannot be stored.
     """
-    where = str(aggregation.call_site)
     others = aggregation.columns.fields[len(aggregation.keys) :]
     columns = {column.name: column for column in taken.columns}
-    states, held = [], {}
+    states, held = aggregate_states(aggregation, taken), {}
     for index, (call, result) in enumerate(zip(aggregation.calls, others, strict=not aggregation.newest)):
         arguments = [columns[name] for name in call.argument_names(index)]
         fields = [column.field for column in arguments]
-        states.append(
-            aggregate_spec(call.function, fields, result, where, distinct=call.distinct, options=call.options)
-        )
         of = ", ".join(field.dataType.simpleString() for field in fields)
         words = f"{'DISTINCT ' if call.distinct else ''}{', '.join(taken.words(one.number) for one in arguments)}"
         # This option changes the state; others only the result.
@@ -223,27 +217,4 @@ def _warn_of_lists(aggregation: Aggregation, texts: Sequence[str], states: Seque
                 'once: outputMode("append") after withWatermark()',
                 aggregation.call_site,
                 text,
-            )
-
-
-def _check_sessions(aggregation: Aggregation, texts: Sequence[str], states: Sequence[AggregateSpec]) -> None:
-    """Raise TopologyException for an aggregate whose values cannot be merged when sessions merge."""
-    for text, state in zip(texts, states, strict=False):
-        if state.distinct or state.collects:
-            raise TopologyException(
-                f"{aggregation.call_site}: {text} is not supported for session windows: sessions merge, and their "
-                f"{'collected' if state.collects else 'distinct'} values cannot be merged. Use F.window(), group "
-                "without a window, or use approx_count_distinct"
-            )
-
-
-def _check_subtracts(aggregation: Aggregation, texts: Sequence[str], states: Sequence[AggregateSpec]) -> None:
-    """Raise TopologyException for an aggregate that a row of a table cannot be taken out of."""
-    for text, state in zip(texts, states, strict=False):
-        if not AggregateCodec([replace(state, subtracts=True)]).subtracts:
-            raise TopologyException(
-                f"{aggregation.call_site}: {text} is not supported for the rows of a table: when a row changes, its "
-                "old version must be taken out of the group, which this function cannot do. Use count, sum, avg, the "
-                "variances and correlations, DISTINCT values, collect_set, mode, median or percentile; or put "
-                "to_stream() before groupBy(), which aggregates each change of the table as a row of its own"
             )

@@ -85,9 +85,7 @@ def add_json_fields(added: Sequence[JsonFields], batches: Iterable[pa.RecordBatc
 
 def _plain_times(texts: pa.Array, kind: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which texts are times that Spark casts; nulls are."""
-    column = BinaryColumn.of(texts)
-    readable = (
-        parse_dates(column, len(texts)) if kind == "date" else parse_timestamps(column, len(texts), zone_allowed=True)
-    )
-    plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN[kind]), True)
-    return np.logical_and(readable[1], plain.to_numpy(zero_copy_only=False))
+    column, count = BinaryColumn.of(texts), len(texts)
+    there = parse_dates(column, count)[1] if kind == "date" else parse_timestamps(column, count, zone_allowed=True)[1]
+    there[~np.array(pc.fill_null(pc.match_substring_regex(texts, _PLAIN[kind]), True))] = False
+    return there

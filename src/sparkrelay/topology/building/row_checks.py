@@ -41,16 +41,20 @@ def check_rows(legs: Sequence[Leg]) -> None:
     _check_drawn_once(legs)
 
 
-def check_of_table(rows: Rows, where: object) -> None:
+def check_of_table(rows: Rows, where: object, method: str) -> None:
     """Refuse steps that make several rows of one of a table's, or none.
+
+    Args:
+        rows: behind the steps.
+        where: the line that wrote them.
+        method: what was called there.
 
     Raises:
         TopologyException: a step does.
     """
     if rows.node.is_table and any(node.kind in MULTIPLYING for node, _ in rows.steps):
-        text = rows.written[-1].method if rows.written else "a step"
         raise TopologyException(
-            f"{where}: {text}() of a table may drop rows or repeat them: what it once let through would stay in the "
+            f"{where}: {method}() of a table may drop rows or repeat them: what it once let through would stay in the "
             "sink when the row changes. Use where(...), or put to_stream() before it, to change each update by itself"
         )
 

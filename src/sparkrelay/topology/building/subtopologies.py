@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.building.aggregate_checks import check_aggregates
 from sparkrelay.topology.building.branches import with_branches
 from sparkrelay.topology.building.node_names import NodeNames
 from sparkrelay.topology.building.row_checks import check_rows
@@ -75,6 +76,7 @@ def build_subtopologies(record: Record) -> Topology:
         found = tuple(sources[start] for start in starts[way])
         legs.append(_leg(way, found, numbers[starts[way][0]], names, keepers, joins))
     check_rows(legs)
+    check_aggregates(legs)
     _check_circles(legs)
     _check_changelogs(legs)
     _check_batches(legs)

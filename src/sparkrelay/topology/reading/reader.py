@@ -16,6 +16,7 @@ from sparkrelay.catalyst.subqueries import as_joins, subqueries
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
+from sparkrelay.topology.building.row_checks import check_of_table
 from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
 from sparkrelay.topology.record import over, with_rows
@@ -91,8 +92,16 @@ class Reader:
         kept = [one for one, field in zip(items(plan.output()), rows.schema, strict=True) if field in shown.fields]
         return with_rows(rows, frame_of(project(kept, plan), self.record.spark))
 
-    def rows(self, plan: Plan) -> Rows:
-        """Return the rows that a node of the plan makes."""
+    def rows(self, plan: Plan, *, grouped: bool = False) -> Rows:
+        """Return the rows that a node of the plan makes.
+
+        Args:
+            plan: the node.
+            grouped: True for what is grouped: of a table's row there may be several, which are taken back together.
+
+        Raises:
+            TopologyException: something in it cannot be done with streams and tables.
+        """
         steps: list[tuple[Plan, int]] = []
         at = plan
         while True:
@@ -121,7 +130,10 @@ class Reader:
                 continue
             below = self._step(at, steps)
             break
-        return over(below, steps)
+        rows = over(below, steps)
+        if not grouped:
+            check_of_table(rows, self.call.where, self.call.method)
+        return rows
 
     def _passing(self, at: Plan) -> int | None:
         """Return which child the rows of a row-wise node come from; None for another node."""
@@ -148,7 +160,7 @@ class Reader:
         """Return the rows of a node that is one of the pipeline's steps; takes from ``above`` what belongs to it."""
         match at.kind:
             case "Aggregate":
-                return aggregates.aggregated(self.record, self.call, self.rows(at.children[0]), at)
+                return aggregates.aggregated(self.record, self.call, self.rows(at.children[0], grouped=True), at)
             case "Deduplicate" | "DeduplicateWithinWatermark" | "Distinct":
                 return deduplication.deduplicated(self.record, self.call, self.rows(at.children[0]), at)
             case "Join":

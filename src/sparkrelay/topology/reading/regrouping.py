@@ -79,15 +79,17 @@ def regrouped(  # noqa: PLR0917 - what is known of one step
             decides = tuple(paths.index((place,)) for place in located.columns)
         return Regrouped(rows, keys, before, decides)
     shared = tuple(map(words, given)), tuple(names)
-    if shared in call.regrouped:
-        node, by, computed = call.regrouped[shared]
+    taken = analyzed(before.frame)
+    known = next((one for plan, one in call.regrouped.get(shared, ()) if plan.equals(taken)), None)
+    if known is not None:
+        node, by, computed = known
         keys = [computed.get(index, key) for index, key in enumerate(keys)]
     else:
         node, keys_now, by, windows = _written(record, call, rows, before, windows, given, keys, names)
         computed = {index: now for index, (now, key) in enumerate(zip(keys_now, keys, strict=True)) if now is not key}
         keys = keys_now
         if windows or not any(_is_window(rows, one) for one in given):
-            call.regrouped[shared] = node, by, computed
+            call.regrouped.setdefault(shared, []).append((taken, (node, by, computed)))
     behind = begin(node)
     if windows:
         plan = analyzed(behind.frame)

@@ -171,8 +171,8 @@ def _behind(record: Record, table: AggregationNode, rows: Rows) -> AggregationNo
     step = table.step
     node = BehindNode(call_site=rows.written[-1].call_site, text="", given=table.given)
     width = len(step.keys)
-    output = analyzed(table.leaf.frame).output()
-    record.add(node, output, Spread.of_key(range(width), step.keys), streaming=False)
+    # Of a join with itself, the steps know the columns by numbers of their own.
+    record.add(node, rows.leaf.java.output(), Spread.of_key(range(width), step.keys), streaming=False)
     behind = over(begin(node), [*reversed(rows.steps)])
     behind = type(rows)(node, behind.frame, rows.written)
     key = key_places(behind)

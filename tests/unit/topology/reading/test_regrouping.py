@@ -152,3 +152,37 @@ def test_a_path_leads_to_a_field(rows, F):
     made = [one.children[0] if one.kind == "Alias" else one for one in grouped._rows.plan.expressions]
     place = rows.columns.index
     assert [path(rows._rows, one) for one in made] == [(place("who"), 1, 0), (place("origin"),), None]
+
+
+def written(builder):
+    """Return which step's rows each repartition topic takes, with its last condition."""
+    legs = [leg for leg in builder.build().legs if leg.sink is not None and leg.sink.internal]
+    return {
+        leg.sink.topic: [text for part in (*leg.before, *leg.of_table, *leg.after) for text in part.steps]
+        for leg in legs
+    }
+
+
+def test_a_grouping_of_a_grouping_by_the_same_columns_takes_its_rows(builder):
+    builder.table("people", key=String("person"), value=Json("town string, age int"))
+    inner = "SELECT town, age, count(*) AS n FROM people GROUP BY town, age HAVING count(*) > 1"
+    builder.sql(f"SELECT town, age, count(*) AS n FROM ({inner}) GROUP BY town, age").to("out")
+    last = [steps[-1] for steps in written(builder).values()]
+    assert last == ["where person IS NOT NULL", "where n > CAST(1 AS bigint)"]
+
+
+def test_groupings_of_other_rows_by_the_same_columns_have_topics_of_their_own(builder):
+    builder.table("people", key=String("person"), value=Json("town string, age int"))
+    halves = (f"SELECT town, count(*) AS n FROM people WHERE age {than} 9 GROUP BY town" for than in "<>")
+    builder.sql("SELECT a.town, a.n, b.n AS m FROM ({}) AS a JOIN ({}) AS b ON a.town = b.town".format(*halves)).to(
+        "out"
+    )
+    assert [steps[-2] for steps in written(builder).values()] == ["where age < 9", "where age > 9"]
+
+
+def test_a_grouping_that_is_aggregated_twice_has_one_topic(builder, rows, F):
+    for by in (["origin"], ["origin", F.window("time", "1 hour")]):
+        groups = rows.where("delay > 0").groupBy(*by)
+        groups.count().to(f"counts-{len(by)}")
+        groups.agg(F.max("delay")).to(f"delays-{len(by)}")
+    assert len(written(builder)) == 2

@@ -190,3 +190,22 @@ def test_stores_with_and_without_a_changelog_are_not_joined(builder):
     table(builder, "a").join(table(builder, "b", logged=False), "k").to("out")
     with pytest.raises(TopologyException, match="has no changelog"):
         builder.build()
+
+
+@pytest.mark.parametrize("on", ["l.k = r.k", "l.boss = r.k"])
+def test_a_table_is_joined_with_rows_of_itself(builder, on):
+    builder.table("people", key=String("k"), value=Json("boss string, age int"))
+    older = "SELECT k, age + 1 AS age FROM people WHERE age > 9"
+    builder.sql(f"SELECT l.k, r.age FROM people AS l JOIN ({older}) AS r ON {on}").to("out")
+    steps = [[text for part in leg.before for text in part.steps] for leg in builder.build().legs]
+    assert any({"where age > 9", "select k, age + 1 AS age"} <= {*some} for some in steps)
+
+
+def test_a_query_repeats_no_rows_of_a_table(builder):
+    builder.table("people", key=String("k"), value=Json("pets array<string>"))
+    pets = "SELECT k, explode(pets) AS pet FROM people"
+    with pytest.raises(TopologyException, match=r"test_table_joins.py:\d+: sql\(\) of a table may drop rows or repeat"):
+        builder.sql(pets)
+    # What is grouped is taken back together.
+    builder.sql(f"SELECT pet, count(*) AS n FROM ({pets}) GROUP BY pet").to("out")
+    assert builder.build()
