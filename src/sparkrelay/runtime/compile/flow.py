@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay import hidden_columns
-from sparkrelay.runtime.compile.from_json import parsed_json
 from sparkrelay.runtime.compile.job_kinds import Stage, no_rows_of, nothing_passes
+from sparkrelay.runtime.compile.parsed_values import parsed_values
 from sparkrelay.runtime.compile.rebase import Passing, Rebase
 from sparkrelay.runtime.worker.context import PickedColumns, followed_by, in_turn
-from sparkrelay.runtime.worker.from_json import add_json_fields
+from sparkrelay.runtime.worker.parsed_values import add_parsed
 from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.schemas import arrow_schema
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.catalyst.tree import Expression
-    from sparkrelay.runtime.compile.from_json import ParsedJson
     from sparkrelay.runtime.compile.job_kinds import BulkJob
+    from sparkrelay.runtime.compile.parsed_values import ParsedValue
     from sparkrelay.runtime.contract.resident import StepName
     from sparkrelay.topology.parts import Segment
     from sparkrelay.topology.rows import Rows
@@ -134,7 +134,7 @@ class Flow:
             picked |= {name: self.picked[name] for name in hidden}
             return replace(self, columns=columns, picked=picked, conditions=(*self.conditions, *conditions))
         numbers = [rows.columns[place].number for place in outputs]
-        parsed = parsed_json(rows, numbers, self.picked) if self.picked is not None and not passing.deletes else []
+        parsed = parsed_values(rows, numbers, self.picked) if self.picked is not None and not passing.deletes else []
         base, given = self._with_fields(parsed)._computable()
         spark_hidden = (*hidden, *self.job.hidden)
         names = {name: given.get(name) for name in rows.node.leaf.columns.names}
@@ -146,14 +146,14 @@ class Flow:
         computed = (*self.computed, rows)
         return Flow(self.job, self.leg, columns, frame=frame, computed=computed, count=self.count)
 
-    def _with_fields(self, parsed: Sequence[ParsedJson]) -> Flow:
-        """Return the rows with the fields of JSON that the worker reads."""
+    def _with_fields(self, parsed: Sequence[ParsedValue]) -> Flow:
+        """Return the rows with what the worker parses."""
         if not parsed:
             return self
         assert self.stage is not None, "texts are read where they are fetched"
         columns = StructType([*self.stage.columns, *(field for one in parsed for field in one.columns)])
         step = functools.partial(
-            followed_by, self.stage.step, functools.partial(add_json_fields, [one.read for one in parsed])
+            followed_by, self.stage.step, functools.partial(add_parsed, [one.read for one in parsed])
         )
         return replace(self, stage=self.stage._replace(step=step, columns=columns))
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import alias, analyzed, frame_of, new_number, project, with_children
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
-from sparkrelay.runtime.compile.from_json import key_of, replaced_calls
+from sparkrelay.runtime.compile.parsed_values import key_of, replaced_calls
 from sparkrelay.topology.rows import DRAWING
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.catalyst.tree import Expression, Plan
-    from sparkrelay.runtime.compile.from_json import ParsedJson
+    from sparkrelay.runtime.compile.parsed_values import ParsedValue
     from sparkrelay.topology.rows import Rows
 
 _EXCLUDED_RULES: Final = "spark.sql.adaptive.optimizer.excludedRules"
@@ -56,7 +56,7 @@ class Rebase:
         hidden: names of the hidden columns, which ``base`` has, too.
         conditions: that rows of ``base`` have to pass, as :class:`Picked` has them.
         passing: what passes filters.
-        parsed: JSON that the worker has read.
+        parsed: what the worker has parsed.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Rebase:
         *,
         conditions: Sequence[Sequence[tuple[str, bool]]] = (),
         passing: Passing = Passing(),
-        parsed: Sequence[ParsedJson] = (),
+        parsed: Sequence[ParsedValue] = (),
     ) -> None:
         self._rows = rows
         self._spark = base.sparkSession
@@ -89,7 +89,7 @@ class Rebase:
             source = _nothing(attribute) if of is None else attributes[of]
             columns.append(alias(source, str(attribute.name()), attribute.exprId()))
         #: What is parsed: the columns, and which calls they stand for.
-        made = {one.key: one.column(attributes, attributes[one.read.text]) for one in parsed}
+        made = {one.key: one.column(attributes) for one in parsed}
         self._plan = project([*columns, *made.values(), *self._hidden.values()], self._plan)
         self._parsed = {key: column.toAttribute() for key, column in made.items()}
 

@@ -1,13 +1,13 @@
-"""What Spark's ``from_json`` would make of texts, read by our loop where both agree.
+"""What Spark's ``from_json`` and ``from_avro`` would make of bytes, read by our own readers where both agree.
 
-The loop (``records.json.flat``) takes common objects alone and is never unsure of one: it declines all others, which
-Spark then reads itself.
+JSON is read by the compiled loop alone (``records.json.flat``): it takes common objects, is never unsure of one, and
+declines all others, which Spark then reads itself. So Spark reads Avro that our reader finds bad.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,11 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
+from sparkrelay.records.avro import codec
 from sparkrelay.records.json.flat import read_flat
 from sparkrelay.records.times import parse_dates, parse_timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from sparkrelay.records.formats import Avro
 
 #: Jackson refuses longer numbers, also in fields that nobody reads; in longer names and texts it has limits, too.
 _LONG: Final = 1000
@@ -32,47 +35,63 @@ _PLAIN: Final = {"date": f"{_DATE}$", "timestamp": rf"{_DATE}([T ]\d\d:\d\d:\d\d
 
 
 @dataclass(frozen=True, slots=True)
-class JsonFields:
+class ParsedFields:
     """The fields of the objects in a column of texts.
 
     Attributes:
-        text: the column, of strings or their bytes.
-        fields: as they are read; times as strings.
-        times: for each field ``"date"`` or ``"timestamp"``, if it is one; else None.
-        names: of the columns that hold them, in the same order.
+        text: the column, of strings or of bytes.
+        fields: as they are read; times in JSON as strings.
         agreed: name of the column that is true where the fields are what Spark would read.
+        times: for each field ``"date"`` or ``"timestamp"``, if it is one in JSON; else None.
+        form: of the bytes; None for JSON.
         shows: True where something else reads the texts; False: of those that agree none is left.
     """
 
     text: str
     fields: pa.Schema
-    times: tuple[str | None, ...]
-    names: tuple[str, ...]
     agreed: str
-    shows: bool
+    times: tuple[str | None, ...]
+    form: Avro | None = None
+    shows: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that hold the fields."""
+        return tuple(f"{self.agreed}_{place}" for place in range(len(self.fields)))
+
+    def showing(self, shows: bool) -> ParsedFields:
+        """Return the same for texts that something else reads, or not."""
+        return replace(self, shows=shows)
 
     def read(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns of rows."""
         texts = flatten(rows.column(self.text))
-        count = len(texts)
-        if not count:
+        agreed = np.array(pc.is_valid(texts), np.bool_)
+        if not len(texts):
             columns = [pa.nulls(0, field.type) for field in self.fields]
-            return dict(zip((*self.names, self.agreed), (*columns, pa.nulls(0, pa.bool_())), strict=True))
-        agreed = np.array(pc.is_valid(texts))
-        columns, declined = read_flat(BinaryColumn.of(texts), count, self.fields)
+        elif self.form is None:
+            columns = self._json(texts, agreed)
+        else:
+            found, bad = codec.decode(texts, self.form, "value", self.fields)
+            columns = [found[name] for name in self.fields.names]
+            agreed[[one.index for one in bad]] = False
+        return dict(zip((*self.names, self.agreed), (*columns, pa.array(agreed)), strict=True))
+
+    def _json(self, texts: pa.Array, agreed: np.ndarray[Any, Any]) -> list[pa.Array]:
+        columns, declined = read_flat(BinaryColumn.of(texts), len(texts), self.fields)
         agreed[declined] = False
         for column, kind in zip(columns, self.times, strict=True):
             if kind is not None:
                 agreed &= _plain_times(column, kind)
-        sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+        sizes = np.array(pc.fill_null(pc.binary_length(texts), 0))
         for row in np.flatnonzero(agreed & (sizes >= _LONG)).tolist():
             if sizes[row] > _LONGEST or pc.match_substring_regex(texts.slice(row, 1), _DIGITS)[0].as_py():
                 agreed[row] = False
-        return dict(zip((*self.names, self.agreed), (*columns, pa.array(agreed)), strict=True))
+        return columns
 
 
-def add_json_fields(added: Sequence[JsonFields], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows with the fields of the JSON in them behind their own columns."""
+def add_parsed(added: Sequence[ParsedFields], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows with what is parsed behind their own columns."""
     for rows in batches:
         made = dict(zip(rows.schema.names, rows.columns, strict=True))
         for fields in added:

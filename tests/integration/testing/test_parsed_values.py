@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, Raw, StreamsBuilder, String
-from sparkrelay.runtime.worker import from_json
+from sparkrelay.runtime.worker.parsed_values import ParsedFields
 from sparkrelay.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.integration
@@ -96,9 +96,9 @@ def texts(seed):
 def counted(monkeypatch):
     """How many rows the worker was asked for, in plans that are made from now on."""
     made = []
-    real = from_json.JsonFields
+    real = ParsedFields
     monkeypatch.setattr(
-        "sparkrelay.runtime.compile.from_json.JsonFields", lambda *given: made.append(real(*given)) or made[-1]
+        "sparkrelay.runtime.compile.parsed_values.ParsedFields", lambda *given: made.append(real(*given)) or made[-1]
     )
     return made
 
