@@ -128,6 +128,12 @@ PARTS = (
         environment={"HYPOTHESIS_PROFILE": "whole"},
     ),
     Part("driver", "pipelines on the test driver: Spark, no broker", ("integration/testing",), WITH_SPARK),
+    Part(
+        "statements",
+        "random statements on the test driver, beside Spark batch",
+        ("integration/statements",),
+        WITH_SPARK,
+    ),
     Part("consumer", "the consumer on a broker, with both group protocols", ("integration/consumer",), THREE),
     Part(
         "broker",

@@ -18,6 +18,7 @@ from bench.nexmark.check import check
 from bench.nexmark.events import generated, parsed
 from bench.nexmark.measure import measure
 from bench.nexmark.queries import QUERIES
+from bench.nexmark.sql import OWN
 from sparkrelay import spark_session
 from sparkrelay.devkafka import DevKafka
 
@@ -39,8 +40,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of our generator, and of where micro-batches are cut (0)")
     parser.add_argument("--first", metavar="COUNT", type=int, help="take no more than the first events")
     parser.add_argument("--check", action="store_true", help="compare each answer with Spark SQL's")
+    parser.add_argument("--sql", action="store_true", help="check the queries as SQL text")
     parser.add_argument("queries", nargs="*", metavar="QUERY", help=f"of {', '.join(QUERIES)}; default: all")
     options = parser.parse_args()
+    if options.sql and not options.check:
+        parser.error("--sql is for --check")
     if unknown := set(options.queries) - set(QUERIES):
         parser.error(f"unknown query {min(unknown)!r}; use {', '.join(QUERIES)}")
     queries = [QUERIES[name] for name in options.queries or QUERIES]
@@ -48,15 +52,18 @@ def main() -> int:
     spark.sparkContext.setLogLevel("OFF")
     events = islice(_events(options), options.first)
     try:
-        return _check(spark, events, queries, options.seed) if options.check else _measure(spark, events, queries)
+        if options.check:
+            return _check(spark, events, queries, options.seed, sql=options.sql)
+        return _measure(spark, events, queries)
     finally:
         spark.stop()
 
 
-def _check(spark: SparkSession, events: Iterator[Event], queries: list[Query], seed: int) -> int:
+def _check(spark: SparkSession, events: Iterator[Event], queries: list[Query], seed: int, *, sql: bool) -> int:
     exact, started = True, time.perf_counter()
-    for verdict in check(spark, events, queries, seed=seed):
-        print(verdict.query, verdict.text, flush=True)
+    for verdict in check(spark, events, queries, seed=seed, sql=sql):
+        why = OWN[verdict.query].why if sql and verdict.query in OWN else ""
+        print(verdict.query, verdict.text, *([f"(not the benchmark's text: {why})"] if why else []), flush=True)
         print(f"{verdict.query}: {verdict.rows} rows, {time.perf_counter() - started:.1f} s", file=sys.stderr)
         exact, started = exact and verdict.exact, time.perf_counter()
     return 0 if exact else 1

@@ -16,6 +16,7 @@ import numpy as np
 
 from bench.nexmark.compare import differences, newest
 from bench.nexmark.query import KEYS
+from bench.nexmark.sql import write_sql
 from bench.nexmark.truth import make_views, truth
 from sparkrelay import KTable, StreamsBuilder
 from sparkrelay.errors import SparkRelayError, TopologyException
@@ -59,7 +60,7 @@ class Verdict:
 
 
 def check(
-    spark: SparkSession, events: Iterable[Event], queries: Collection[Query], *, seed: int = 0
+    spark: SparkSession, events: Iterable[Event], queries: Collection[Query], *, seed: int = 0, sql: bool = False
 ) -> Iterator[Verdict]:
     """Yield what came of each query.
 
@@ -68,12 +69,13 @@ def check(
         events: in the order in which they arrive.
         queries: which ones.
         seed: of where the micro-batches are cut.
+        sql: True for the queries as SQL text, False for those of DataFrames.
     """
     arriving = list(stamped(events))
     make_views(spark, arriving)
     for query in queries:
         try:
-            found = _answer(spark, query, arriving, seed)
+            found = _answer(spark, query, arriving, seed, sql=sql)
         except TopologyException as error:
             yield Verdict(query.name, f"cannot be written yet: {_line(error)}")
             continue
@@ -107,7 +109,9 @@ def closing_events(after_ms: int) -> Iterator[list[Event]]:
         yield events
 
 
-def _answer(spark: SparkSession, query: Query, events: Sequence[Event], seed: int) -> list[dict[str, Any]]:
+def _answer(
+    spark: SparkSession, query: Query, events: Sequence[Event], seed: int, *, sql: bool
+) -> list[dict[str, Any]]:
     """Run a pipeline; returns the rows that came out.
 
     Raises:
@@ -115,7 +119,7 @@ def _answer(spark: SparkSession, query: Query, events: Sequence[Event], seed: in
         SparkRelayError: it failed.
     """
     builder = StreamsBuilder()
-    kind = query.write(builder, spark, _ANSWER)
+    kind = write_sql(query, builder, spark, _ANSWER) if sql else query.write(builder, spark, _ANSWER)
     topology = builder.build()
     random = np.random.default_rng(seed)
     cuts = sorted(random.choice(np.arange(1, len(events)), min(_BATCHES, len(events)) - 1, replace=False).tolist())
