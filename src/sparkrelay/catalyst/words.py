@@ -166,6 +166,9 @@ class _Words:
     def field(self, one: Expression) -> str:
         """Return a field of a struct."""
         (struct,) = one.children
+        if struct.is_attribute:
+            made = getattr(self._names, "made", {}).get(struct.number, ())
+            struct = made[0] if len(made) == 1 and made[0].kind == "JsonToStructs" else struct
         if struct.kind == "JsonToStructs" and struct.fields.get("options") == "Map()":
             # The other fields of the schema make no difference.
             struct = _with_field(struct, int(one.fields["ordinal"]))

@@ -189,6 +189,14 @@ class Rows:
         return len(copies) == len(self.columns) and not any(copy.fields for copy in copies.values())
 
     @property
+    def is_whole(self) -> bool:
+        """True if they are the node's rows with all of its columns in their order, under whatever names."""
+        if self.is_leaf:
+            return True
+        places = [*range(len(self.node.leaf.columns))]
+        return self.only_renames and [copy.place for copy in self.copies().values()] == places
+
+    @property
     def filters(self) -> bool:
         """True if a step lets some rows through and others not."""
         return any(node.kind == "Filter" for node, _ in self.steps)
@@ -418,6 +426,8 @@ class _Words(dict[int, str]):
     def __init__(self, rows: Rows) -> None:
         super().__init__()
         self._rows = rows
+        #: What columns are made of: of a struct's field that is more than the struct's words.
+        self.made = rows.made
 
     def get(self, number: int, default: str | None = None) -> str:  # type: ignore[override]
         """Return the words of a column."""

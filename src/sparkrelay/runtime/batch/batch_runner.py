@@ -324,7 +324,7 @@ class BatchRunner:
 
     def _explained(self, batch: MicroBatch, failure: BatchFailure) -> BatchFailure:
         """Return the failure, or the error of a replaced changelog if that is why a topic is unknown."""
-        if any(isinstance(error, UnknownTopicException) for error in failure.of_tasks.values()):
+        if any(isinstance(error, UnknownTopicException) for error in (failure.error, *failure.of_tasks.values())):
             try:
                 self._checks.require_changelogs(batch.tasks)
             except SparkRelayError as error:

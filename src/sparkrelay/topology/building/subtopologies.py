@@ -380,7 +380,7 @@ def _parts(passages: Sequence[Passage], names: NodeNames) -> Iterator[Part]:
             called[: to.width] = to.leaf.columns.names[: to.width]
         deletes = tuple(range(len(rows.node.spread.held))) if isinstance(rows.node, BehindNode) else ()
         stateful = isinstance(to, AggregationNode | EmittingNode)
-        if stateful or not (rows.is_leaf and called == rows.node.leaf.columns.names):
+        if stateful or not (rows.is_whole and [*called] == rows.node.leaf.columns.names):
             yield Segment(rows, tuple(called), step_words(rows), deletes)
         if isinstance(to, LookupNode):
             yield _lookup(to, names)
