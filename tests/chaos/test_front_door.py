@@ -25,7 +25,7 @@ class Rows:
     def __init__(self):
         self._random = random.Random(0)
         self._rounds = 0
-        self.totals = {user: (0, 0) for user in MEMBERS}
+        self.totals = dict.fromkeys(MEMBERS, (0, 0))
         self.counts = {}
 
     def orders(self):

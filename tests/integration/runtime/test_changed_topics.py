@@ -41,9 +41,9 @@ def topics(make_topic):
 def counted(instance, topics, produce, wait_for_table):
     """`counted(config)`: a running instance that has counted ten records."""
 
-    def start(config=None):
+    def start(config=None, **pipeline):
         produce(topics[0], [("a", {"n": n}) for n in range(10)])
-        streams = instance(counting(*topics), config or {})
+        streams = instance(counting(*topics, **pipeline), config or {})
         streams.start()
         wait_for_table(topics[1], counts(a=10), streams)
         return streams
@@ -183,12 +183,13 @@ def test_where_local_state_is_left_it_is_removed_before_an_empty_store_is_accept
         wait_for_table(topics[1], counts(a=3), streams)
 
 
+@pytest.mark.parametrize("behind", [lambda table: table, lambda table: table.to_stream().where("count > 0")])
 def test_a_changelog_is_created_again_while_the_instance_runs(
-    counted, instance, topics, kafka, produce, application_id, fails_with, consumed, tmp_path
+    counted, instance, topics, kafka, produce, application_id, fails_with, consumed, tmp_path, behind
 ):
     """The new changelog would have the later changes alone, and an instance without state would believe it."""
     name = f"{application_id}-users-changelog"
-    streams = counted()
+    streams = counted(behind=behind)
     delete_topic(kafka.bootstrap_servers, name)
     create_topic(kafka.bootstrap_servers, name, partitions=1)
     produce(topics[0], [("a", {"n": 0})])

@@ -27,11 +27,12 @@ def test_a_table_is_restored_by_schemas_of_which_its_subject_knows_nothing(
         number = registry.register(f"{source}-value", order())
         other = order({"name": "note", "type": "string"})
         elsewhere = registry.register("elsewhere", other)
-        builder = StreamsBuilder()
+        registered = {"schema.registry.url": registry.url}
+        builder = StreamsBuilder(config=registered)
         table = builder.table(source, key=String("user"), value=Avro(), name="people")
         stream = builder.stream(rows, key=String("user"), value=Json("i int"))
         stream.join(table, "user", "left").to(sink, value=Json())
-        settings = {"schema.registry.url": registry.url, "topology.optimization": "reuse.ktable.source.topics"}
+        settings = {**registered, "topology.optimization": "reuse.ktable.source.topics"}
 
         def comes(streams, i, n):
             def came():
@@ -66,10 +67,11 @@ def test_a_schema_that_is_registered_meanwhile_is_fetched(instance, make_topic, 
     with SchemaRegistryDouble(user="ada:secret") as registry:
         first, second = order(), order({"name": "note", "type": "string"})
         number = registry.register(f"{source}-value", first)
-        builder = StreamsBuilder()
+        registered = {"schema.registry.url": registry.url, "basic.auth.user.info": "ada:secret"}
+        builder = StreamsBuilder(config=registered)
         orders = builder.stream(source, key=String("user"), value=Avro())
         orders.groupBy("user").count().to(sink, value=Json())
-        streams = instance(builder, {"schema.registry.url": registry.url, "basic.auth.user.info": "ada:secret"})
+        streams = instance(builder, registered)
         streams.start()
 
         def comes(count):

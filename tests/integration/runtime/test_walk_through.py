@@ -33,7 +33,7 @@ def test_the_walk_through(spark, kafka, make_topic, consumed, tmp_path, wait_unt
         me, kafka_at = f"127.0.0.1:{own_port()}", kafka.bootstrap_servers
         names["type_some"](kafka_at)
         reads = names["config"](kafka_at, registry.url, me) | {"state.dir": str(tmp_path / "state")}
-        streams = names["run"](spark, names["pipeline"](), reads)
+        streams = names["run"](spark, names["pipeline"](reads), reads)
         try:
             writes = names["writer_config"](kafka_at, registry.url) | {"state.dir": str(tmp_path / "writer")}
             writing = names["run"](spark, names["writer"](), writes | {"application.id": f"{application_id}-typed"})

@@ -3,10 +3,11 @@
 from sparkrelay import Json, StreamsBuilder, String
 
 
-def counting(source, sink):
-    """Return a builder of the pipeline; its store is called `users`."""
+def counting(source, sink, behind=lambda table: table):
+    """Return a builder of the pipeline, perhaps with steps behind the table; its store is called `users`."""
     builder = StreamsBuilder()
-    builder.stream(source, key=String("user"), value=Json("n int")).groupBy("user").count(name="users").to(sink)
+    table = builder.stream(source, key=String("user"), value=Json("n int")).groupBy("user").count(name="users")
+    behind(table).to(sink)
     return builder
 
 
