@@ -24,6 +24,7 @@ from sparkrelay.topology.reading.calls import Call
 from sparkrelay.topology.reading.collected_joins import collected_join
 from sparkrelay.topology.reading.tables import keep_newest, key_places
 from sparkrelay.topology.record import begin, spark_errors, unique
+from sparkrelay.topology.refusals import WHOLE_TABLE
 from sparkrelay.topology.schemas import without_kafka
 from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Foreach, ForeachBatch
@@ -501,8 +502,7 @@ class KTable(Ending):
             return self
         if outputMode != "append":
             raise TopologyException(
-                f'{call_site}: outputMode() takes "update" or "append", not {outputMode!r}; the whole table after each '
-                "micro-batch would be written again and again"
+                f'{call_site}: outputMode() takes "update" or "append", not {outputMode!r}; {WHOLE_TABLE}'
             )
         if isinstance(self._rows.node, TableJoinNode):
             raise TopologyException(

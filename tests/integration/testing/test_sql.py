@@ -160,6 +160,15 @@ def test_what_a_query_cannot_do(spark, query, error):
         builder.sql(query)
 
 
+def test_a_hint_of_a_table_changes_nothing(spark):
+    builder = StreamsBuilder(spark)
+    clicks = builder.stream("clicks", key=String("user"), value=Json(CLICKS))
+    users = builder.table("users", key=String("user"), value=Json(COLUMNS["users"]))
+    clicks.join(F.broadcast(users), "user").to("a", value=Json())
+    builder.sql("SELECT /*+ BROADCAST(users) */ * FROM clicks JOIN users USING (user)").to("b", value=Json())
+    assert [one.stores for one in builder.build().subtopologies] == [("users-table",)]
+
+
 def test_a_result_that_leads_nowhere_is_refused(spark):
     builder = StreamsBuilder(spark)
     builder.stream("clicks", key=String("user"), value=Json(CLICKS))

@@ -18,8 +18,9 @@ from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
+from sparkrelay.topology.reading.tables import holds_rows
 from sparkrelay.topology.record import over, with_rows
-from sparkrelay.topology.refusals import not_row_wise
+from sparkrelay.topology.refusals import NOT_IN, SUBQUERY, not_row_wise
 from sparkrelay.topology.rows import ROW_WISE, Rows, Written
 from sparkrelay.topology.schemas import without_kafka
 
@@ -75,16 +76,10 @@ class Reader:
             return plan
         where = f"{self.call.where}: {self.call.method}()"
         if any(part.kind == "Not" and part.children[0].kind == "InSubquery" for one in found for part in one.below()):
-            raise TopologyException(
-                f"{where}: NOT IN with a subquery is null where either side is: write NOT EXISTS with a = b in its "
-                "WHERE, or LEFT ANTI JOIN"
-            )
+            raise TopologyException(f"{where}: {NOT_IN}")
         joined = read_plan(as_joins(plan.java))
         for one in subqueries(joined, self.has_leaf):
-            raise TopologyException(
-                f"{where}: {words(one)}: a subquery here is EXISTS, IN, or one row by the key of a table; write others "
-                "as joins"
-            )
+            raise TopologyException(f"{where}: {words(one)}: {SUBQUERY}")
         return joined
 
     def _without_kafka(self, rows: Rows) -> Rows:
@@ -106,8 +101,8 @@ class Reader:
                 node = self.record.node(number)
                 frame = frame_of(at.java, self.record.spark)
                 written = next((rows.written for rows in self._known if rows.node is node), ())
-                if steps and not written:
-                    # Of a query's own, which no call has made.
+                if steps and not written and holds_rows(node):
+                    # Steps of the query's own, behind which another table may hold the rows.
                     written = (Written(self.call.call_site, self.call.method, frame),)
                 below = Rows(node, frame, written)
                 break
