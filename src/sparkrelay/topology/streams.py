@@ -12,7 +12,7 @@ from sparkrelay.catalyst.frames import analyzed
 from sparkrelay.catalyst.jvm import items, kind
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.topology.columns import flat, function_text, quoted
+from sparkrelay.topology.columns import flat, function_text
 from sparkrelay.topology.endings import Ending
 from sparkrelay.topology.frames import KINDS, frame_at
 from sparkrelay.topology.global_table import GlobalKTable
@@ -399,7 +399,7 @@ class KStream(Ending):
     def _deduplicated(self, method: str, subset: Any, name: Any, logged: Any, call_site: CallSite) -> KStream:
         if subset is None:
             # Kafka's own columns make each row another one.
-            subset = [quoted(field.name) for field in without_kafka(self._rows.schema)]
+            subset = [field.name for field in without_kafka(self._rows.schema)]
         if isinstance(subset, list | tuple) and not subset:
             raise TopologyException(f'{call_site}: {method}() names no columns, such as {method}(["id"])')
         if not isinstance(logged, bool):
