@@ -50,6 +50,11 @@ QUERIES = [
         "SELECT user, session_window.start AS a, count(*) AS n FROM clicks WATERMARK at DELAY OF INTERVAL 1 MINUTE "
         "GROUP BY user, session_window(at, '5 minutes')"
     ),
+    "SELECT page, count(*) AS n FROM (SELECT page, count(*) AS n FROM clicks GROUP BY page) GROUP BY page",
+    (
+        "SELECT * FROM (SELECT page, count(*) AS a FROM clicks WHERE seconds > 4 GROUP BY page) "
+        "JOIN (SELECT page, count(*) AS b FROM clicks WHERE seconds < 6 GROUP BY page) USING (page)"
+    ),
     "SELECT s, count(*) AS n FROM (SELECT user, sum(seconds) AS s FROM clicks GROUP BY user) GROUP BY s",
     "SELECT user, page, city FROM clicks JOIN users USING (user)",
     "SELECT c.user, page, city FROM clicks c LEFT JOIN users u ON u.user = c.user AND city = 'Oslo'",
