@@ -22,11 +22,12 @@ ROOT = Path(__file__).parents[2]
 CARRIERS, DAYS = ("UA", "AA", "B6"), range(1, 8)
 
 
-def scripts(page):
-    return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+def scripts(page, language="python"):
+    return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
 (PIPELINE,) = scripts("README.md")
+(SQL,) = scripts("README.md", "sql")
 PRODUCER, READER = scripts("docs/how-to/run.md")[:2]
 
 
@@ -75,6 +76,37 @@ def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wa
                 assert re.search(rf"^\d\d:\d\d:\d\d {delays}.*: {words}", log.read_text(), re.MULTILINE), (
                     log.read_text()
                 )
+    finally:
+        shutil.rmtree(state_folder() / delays, ignore_errors=True)
+
+
+def test_the_pipeline_of_the_readme_in_sql(kafka, make_topic, consumed, wait_until, tmp_path):
+    flights, delays = make_topic("flights", 4), make_topic("delays", 4)
+    names = {"localhost:9092": kafka.bootstrap_servers, 'send("flights"': f'send("{flights}"'}
+    names |= {'["delays"]': f'["{delays}"]', '"look"': f'"look-{delays}"'}
+    for name, script in {"producer": PRODUCER, "reader": READER}.items():
+        text = re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], script)
+        (tmp_path / f"{name}.py").write_text(text)
+    file, log = tmp_path / "pipeline.sql", tmp_path / "pipeline.log"
+    file.write_text(SQL.replace("topic 'flights'", f"topic '{flights}'").replace("topic 'delays'", f"topic '{delays}'"))
+    (tmp_path / "main.py").write_text("from sparkrelay.cli import main\n\nmain()\n")
+    options = ("--application-id", delays, "--bootstrap-servers", kafka.bootstrap_servers)
+    start = "--setting", "auto.offset.reset=earliest"
+    try:
+        with (
+            log.open("wb") as out,
+            running(tmp_path / "main.py", "sql", str(file), *options, *start, stdout=out, stderr=out) as pipeline,
+        ):
+            with running(tmp_path / "producer.py") as producer:
+                assert producer.wait(120) == 0
+            wait_until(lambda: pipeline.poll() is not None or consumed(delays), f"no output\n{log.read_text()}", 300)
+            assert pipeline.poll() is None, log.read_text()
+            with running(tmp_path / "reader.py", stdout=subprocess.PIPE) as reader:
+                expected = sorted(line(carrier, day) for carrier in CARRIERS for day in DAYS)
+                assert sorted(reader.stdout.readline().rstrip() for _ in expected) == expected, log.read_text()
+            os.killpg(pipeline.pid, signal.SIGINT)
+            assert pipeline.wait(120) == 130, log.read_text()
+            assert re.search(r"stopped after .* 4 tasks released", log.read_text()), log.read_text()
     finally:
         shutil.rmtree(state_folder() / delays, ignore_errors=True)
 

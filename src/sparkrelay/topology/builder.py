@@ -242,9 +242,8 @@ class StreamsBuilder:
         Raises:
             TopologyException: Spark does not understand a statement, or it cannot be done; names its line.
         """
-        for what, given in (("the text of a script", text), ("file=, its name,", file)):
-            if not isinstance(given, str) or not given.strip():
-                raise TopologyException(f"{find_call_site()}: script() takes {what} not {given!r}")
+        if not isinstance(text, str) or not isinstance(file, str):
+            raise TopologyException(f"{find_call_site()}: script() takes the text of statements, not {text!r}")
         script = SqlScript(self, file)
         script.run(text)
         return script.settings

@@ -30,7 +30,7 @@ from sparkrelay.topology.reading.calls import Call, check_literals
 from sparkrelay.topology.reading.rankings import PLACED, Unlimited, with_place
 from sparkrelay.topology.reading.reader import Reader
 from sparkrelay.topology.record import spark_errors
-from sparkrelay.topology.refusals import remedy
+from sparkrelay.topology.refusals import REMEDIES, remedy
 from sparkrelay.topology.rows import ROW_WISE, Rows, Written
 from sparkrelay.topology.schemas import HEADERS, without_kafka
 from sparkrelay.topology.step_words import step_words
@@ -45,18 +45,6 @@ _SAYING: Final = frozenset(
     {
         *("colRegex", "columns", "dtypes", "isLocal", "isStreaming", "metadataColumn", "na", "printSchema"),
         *("sameSemantics", "schema", "semanticHash", "sparkSession", "sql_ctx"),
-    }
-)
-#: Those that would have Spark run it, or see all of its rows.
-_REFUSED: Final = frozenset(
-    {
-        *("agg", "approxQuantile", "cache", "checkpoint", "coalesce", "collect", "corr", "count", "cov", "crosstab"),
-        *("createGlobalTempView", "createOrReplaceGlobalTempView", "describe", "executionInfo", "first"),
-        *("foreachPartition", "freqItems", "head", "inputFiles", "isEmpty", "limit", "localCheckpoint", "mapInArrow"),
-        *("mapInPandas", "mergeInto", "offset", "orderBy", "pandas_api", "persist", "plot", "randomSplit", "rdd"),
-        *("registerTempTable", "repartitionById", "repartitionByRange", "sample", "sampleBy", "sort"),
-        *("sortWithinPartitions", "stat", "storageLevel", "summary", "tail", "take", "toArrow", "toJSON"),
-        *("toLocalIterator", "toPandas", "transpose", "unpersist", "write", "writeStream", "writeTo", "zipWithIndex"),
     }
 )
 _inside = threading.local()
@@ -273,7 +261,7 @@ def _refused(name: str) -> Any:
 for _name in dir(DataFrame):
     if _name.startswith("_") or _name in _SAYING or _name in vars(Frame):
         continue
-    setattr(Frame, _name, _refused(_name) if _name in _REFUSED else checked_call(_wrapped(_name)))
+    setattr(Frame, _name, _refused(_name) if _name in REMEDIES else checked_call(_wrapped(_name)))
 
 
 class _calls:  # noqa: N801 - a context

@@ -47,7 +47,11 @@ def checked_call(method: Callable[..., Any]) -> Callable[..., Any]:
             reason = _misfit([*signature.parameters.values()][1:], args, kwargs)
             shown = _shown(call, signature)
             raise TopologyException(f"{find_call_site()}: {call}() {reason}; the call is {shown}") from None
-        return method(self, *args, **kwargs)
+        try:
+            return method(self, *args, **kwargs)
+        except TopologyException as error:
+            # Its message has the user's line; our frames and Spark's trace would hide that one.
+            raise error.with_traceback(None) from None
 
     return checked
 

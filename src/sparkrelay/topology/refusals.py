@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-NO_MISSING_COLUMNS: Final = (
-    "takes no allowMissingColumns=True: add what a stream lacks to it before, for example "
-    'withColumn("note", F.lit(None).cast("string"))'
-)
-
+_NO_END: Final = "a stream has no end to count from; use where(...)"
 _NO_ORDER: Final = "an endless stream has no order; sort where the result is read"
-_REMEMBERS: Final = "a table has one row of each group already; for the first of its changes put to_stream() before it"
+ONE_ROW_EACH: Final = (
+    "a table has one row of each group already; for the first of its changes put to_stream() before it"
+)
 _NOT_HERE: Final = "a topology is a description and holds no rows; write with to(topic), and read that topic"
-_ONE_TOPIC: Final = "tables have groups of their own; put the streams together before groupBy()"
+NO_UNION_OF_TABLES: Final = "tables have groups of their own; put the streams together before groupBy()"
 _CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
-_GROUPED: Final = 'use groupBy("a") and agg(...)'
 _TO_STREAM: Final = "it is for streams: to_stream() makes one of a table's changes"
 _COLUMNS: Final = 'use withColumn(...) or select(...), with a udf or pandas_udf for Python: withColumn("a", upper("a"))'
 _UDF: Final = "use withColumn with a udf or pandas_udf"
@@ -41,41 +38,100 @@ _AGGREGATES: Final = (
 _SINK: Final = "use to(topic); foreachBatch(fn) writes elsewhere"
 _SOURCE: Final = "sources are Kafka topics: use stream(topic), table(topic) or global_table(topic)"
 
+ALL_ROWS: Final = 'one group over everything has no task of its own; group by a column, groupBy("key")'
+STREAM_ALONE: Final = 'rows come from the stream alone; write an inner join, or stream.join(frame, on, "left")'
+STATIC: Final = (
+    "takes a DataFrame that has an end, from spark.read; for what a topic holds of each key use builder.table(topic)"
+)
+OTHER_WINDOWS: Final = (
+    "of window functions F.row_number() and F.rank() are there, and keep the first rows of each key: "
+    'withColumn("n", F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x")))).where("n <= 10")'
+)
+RANK_OF_TABLE: Final = (
+    "rank() is of the rows of a stream, in windows that end; of a table, whose rows change, F.row_number() keeps the "
+    "first ones"
+)
+SESSIONS_OF_TABLE: Final = (
+    "sessions merge as rows come, and rows of a table change and go. Put to_stream() before it, which groups each "
+    "change"
+)
+SESSIONS_WITHOUT_END: Final = (
+    "sessions merge as rows come, and without a watermark every session there has been would be kept for ever; put "
+    'withWatermark("time", "10 minutes") before groupBy(), how late rows may come'
+)
+FINAL_WITHOUT_END: Final = (
+    'needs to know when a window is over: put withWatermark("time", "10 minutes") before groupBy(), with the column of '
+    "event times and how late rows may come"
+)
+NO_RANGE: Final = (
+    'takes within=, such as within="10 minutes", how far apart the event times of two rows may be that go together, or '
+    'within=("0 seconds", "1 hour"), how much earlier and how much later the right one may be; or a condition of the '
+    "two event times with both bounds. Without it every row would be kept for ever. To look up what a topic holds of "
+    "each key just now, join with builder.table(topic) instead"
+)
+NOT_IN: Final = (
+    "NOT IN with a subquery is null where either side is: write NOT EXISTS with a = b in its WHERE, or LEFT ANTI JOIN"
+)
+SUBQUERY: Final = "a subquery here is EXISTS, IN, or one row by the key of a table; write others as joins"
+MANY_ROWS_OF_TABLE: Final = (
+    "of a table may drop rows or repeat them: what it once let through would stay in the sink when the row changes. "
+    "Use where(...), or put to_stream() before it, to change each update by itself"
+)
+CUT_BY_SPARK: Final = (
+    "its result would depend on which rows happen to be in one micro-batch. What must see all rows of a key is done by "
+    "groupBy(...).agg(...)"
+)
+WHOLE_TABLE: Final = "the whole table after each micro-batch would be written again and again"
+
+#: What is refused wherever it is written, DataFrame or SQL -> why, and what to write instead.
+STEPS: Final = {
+    "`groupBy()` or aggregates of all rows": ALL_ROWS,
+    "Window functions other than `row_number` and `rank`": OTHER_WINDOWS,
+    "`rank()` of a table": RANK_OF_TABLE,
+    "`session_window` of a table": SESSIONS_OF_TABLE,
+    "`session_window` without a watermark": SESSIONS_WITHOUT_END,
+    '`outputMode("append")` without a watermark': FINAL_WITHOUT_END,
+    '`outputMode("complete")`': WHOLE_TABLE,
+    "A join of two streams without a range of time": NO_RANGE,
+    "A right or full join of a stream with a DataFrame": STREAM_ALONE,
+    "A join with a DataFrame of `spark.readStream`": STATIC,
+    "A union of tables": NO_UNION_OF_TABLES,
+    "`dropDuplicates` and `distinct` of a table": ONE_ROW_EACH,
+    "`explode`, `unpivot` and the like": MANY_ROWS_OF_TABLE,
+    "`monotonically_increasing_id()`, `spark_partition_id()`, `input_file_name()`": CUT_BY_SPARK,
+    "`NOT IN` with a subquery of a table": NOT_IN,
+    "Other subqueries of streams and tables": SUBQUERY,
+}
+
 #: What DataFrames and other libraries' streams have, and what to write instead.
-_REMEDIES: Final = {
+REMEDIES: Final = {
     **dict.fromkeys(("orderBy", "sort", "sortWithinPartitions", "rank"), _NO_ORDER),
-    **dict.fromkeys(("unionAll", "merge", "concat"), "use unionByName(other)"),
-    **dict.fromkeys(
-        ("intersect", "intersectAll", "subtract", "exceptAll"), "it compares whole tables; a stream has no end"
-    ),
+    **dict.fromkeys(("merge", "concat"), "use unionByName(other)"),
     **dict.fromkeys(
         (
-            "collect",
-            "head",
-            "first",
-            "take",
-            "tail",
-            "toPandas",
-            "toLocalIterator",
-            "isEmpty",
-            "toArrow",
-            "toJSON",
-            "describe",
-            "summary",
-            "write",
-            "writeTo",
+            *("collect", "describe", "executionInfo", "first", "head", "inputFiles", "isEmpty", "mergeInto"),
+            *("pandas_api", "plot", "summary", "tail", "take", "toArrow", "toJSON", "toLocalIterator", "toPandas"),
+            *("transpose", "write", "writeTo", "zipWithIndex"),
         ),
         _NOT_HERE,
     ),
-    **dict.fromkeys(("cache", "persist", "unpersist", "checkpoint", "localCheckpoint"), _CACHE),
-    **dict.fromkeys(("rollup", "cube", "groupingSets", "pivot"), _GROUPED),
-    **dict.fromkeys(("limit", "offset", "sample"), "a stream has no end to count from; use where(...)"),
-    **dict.fromkeys(("coalesce", "repartitionByRange"), 'use repartition("column", partitions=N)'),
+    **dict.fromkeys(("cache", "persist", "unpersist", "checkpoint", "localCheckpoint", "storageLevel"), _CACHE),
+    **dict.fromkeys(
+        ("approxQuantile", "corr", "cov", "crosstab", "freqItems", "stat"),
+        'group first, and use an aggregate: groupBy("a").agg(F.corr("x", "y"))',
+    ),
+    **dict.fromkeys(
+        ("createGlobalTempView", "createOrReplaceGlobalTempView", "registerTempTable"),
+        'use createOrReplaceTempView("name"), and builder.sql(...)',
+    ),
+    "foreachPartition": "use foreach(fn), or foreachBatch(fn)",
+    **dict.fromkeys(("groupingSets", "pivot"), 'use groupBy("a") and agg(...)'),
+    **dict.fromkeys(("limit", "offset", "randomSplit", "sample", "sampleBy"), _NO_END),
+    **dict.fromkeys(("coalesce", "repartitionById", "repartitionByRange"), 'use repartition("column", partitions=N)'),
     **dict.fromkeys(("mapInArrow", "mapInPandas", "rdd"), _UDF),
     **dict.fromkeys(("writeStream", "sink", "through", "to_topic", "toTopic"), _SINK),
-    **dict.fromkeys(("groupby", "groupByKey", "group_by"), "use groupBy(...)"),
-    "distinct": 'name the columns that make two rows the same: dropDuplicates(["a"])',
-    **dict.fromkeys(("lateralJoin", "joinWith"), 'use join(other, "column", how)'),
+    **dict.fromkeys(("groupByKey", "group_by"), "use groupBy(...)"),
+    "joinWith": 'use join(other, "column", how)',
     "count": 'group first: groupBy("a").count()',
     "agg": 'group first: groupBy("a").agg(...)',
     # Kafka Streams.
@@ -96,7 +152,7 @@ _REMEDIES: Final = {
 }
 
 #: The same of one kind of object, where it differs.
-_OF_KIND: Final[dict[str, dict[str, str]]] = {
+OF_KIND: Final[dict[str, dict[str, str]]] = {
     "KStream": {
         **dict.fromkeys(("toTable", "toKTable"), "use to_table()"),
         **dict.fromkeys(("to_stream", "toStream"), "it is a stream already"),
@@ -104,14 +160,12 @@ _OF_KIND: Final[dict[str, dict[str, str]]] = {
         "suppress": "use it on windows that are grouped: " + _FINAL.removeprefix("use "),
     },
     "KTable": {
-        **dict.fromkeys(("dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"), _REMEMBERS),
-        **dict.fromkeys(("union", "unionByName", "unionAll", "merge", "concat"), _ONE_TOPIC),
+        **dict.fromkeys(("merge", "concat"), NO_UNION_OF_TABLES),
         **dict.fromkeys(("foreach", "foreachBatch", "peek"), _TO_STREAM),
         "withWatermark": "use it on the stream, before groupBy()",
         "repartition": "it is for streams; groupBy(...) and join(...) move a table's rows themselves",
         **dict.fromkeys(("toTable", "to_table"), "it is a table already"),
         "toStream": "use to_stream()",
-        "distinct": _REMEMBERS,
         **dict.fromkeys(("flatMap", "flatMapValues", "flatTransform"), f"put to_stream() before it; then {_EXPLODE}"),
         "process": f"put to_stream() before it; then {_PROCESSOR}",
     },
@@ -144,17 +198,15 @@ _OF_KIND: Final[dict[str, dict[str, str]]] = {
 
 def not_row_wise(kind: str) -> str:
     """Return why a node of a plan is not possible, and what to write instead."""
-    return _OF_NODES.get(
+    return OF_NODES.get(
         kind, f"{kind} is not row-wise: its result would depend on which rows happen to be in one micro-batch"
     )
 
 
 #: Nodes of analysed plans that no pipeline has -> why, and what to write instead.
-_OF_NODES: Final = {
+OF_NODES: Final = {
     "Sort": _NO_ORDER,
-    **dict.fromkeys(
-        ("GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample"), "a stream has no end to count from; use where(...)"
-    ),
+    **dict.fromkeys(("GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample"), _NO_END),
     **dict.fromkeys(
         ("LocalRelation", "LogicalRDD", "OneRowRelation", "Range"),
         "its rows come from no topic: begin with a stream or a table, and join with others",
@@ -183,7 +235,7 @@ def remedy(kind: str, name: str, supported: Collection[str]) -> str:
         name: what the user wrote.
         supported: the methods that there are.
     """
-    found = _OF_KIND.get(kind, {}).get(name) or (_REMEDIES.get(name) if kind.startswith("K") else None)
+    found = OF_KIND.get(kind, {}).get(name) or (REMEDIES.get(name) if kind.startswith("K") else None)
     if found is not None:
         return found
     lowered = {word.lower().replace("_", ""): word for word in supported}

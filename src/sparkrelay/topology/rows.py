@@ -183,7 +183,7 @@ class Rows:
     def only_renames(self) -> bool:
         """True if they are the node's rows, with some of its columns under whatever names."""
         kinds = {node.kind for node, _ in self.steps}
-        if not kinds <= {"Project", "SubqueryAlias", "View", "PipeOperator"}:
+        if not kinds <= {"PipeOperator", "Project", "ResolvedHint", "SubqueryAlias", "View"}:
             return False
         copies = self.copies()
         return len(copies) == len(self.columns) and not any(copy.fields for copy in copies.values())
@@ -231,6 +231,8 @@ class Rows:
             if len(made) != 1:
                 return None
             expression = made[0]
+            if expression.kind == "CreateNamedStruct" and fields:
+                expression, fields = expression.children[2 * fields[0] + 1], fields[1:]
             while expression.kind == "GetStructField" or _only_first(expression):
                 if expression.kind == "GetStructField":
                     fields = (int(expression.fields["ordinal"]), *fields)

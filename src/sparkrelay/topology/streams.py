@@ -12,7 +12,7 @@ from sparkrelay.catalyst.frames import analyzed
 from sparkrelay.catalyst.jvm import items, kind
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.topology.columns import flat, function_text, quoted
+from sparkrelay.topology.columns import flat, function_text
 from sparkrelay.topology.endings import Ending
 from sparkrelay.topology.frames import KINDS, frame_at
 from sparkrelay.topology.global_table import GlobalKTable
@@ -24,6 +24,7 @@ from sparkrelay.topology.reading.calls import Call
 from sparkrelay.topology.reading.collected_joins import collected_join
 from sparkrelay.topology.reading.tables import keep_newest, key_places
 from sparkrelay.topology.record import begin, spark_errors, unique
+from sparkrelay.topology.refusals import WHOLE_TABLE
 from sparkrelay.topology.schemas import without_kafka
 from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Foreach, ForeachBatch
@@ -398,7 +399,7 @@ class KStream(Ending):
     def _deduplicated(self, method: str, subset: Any, name: Any, logged: Any, call_site: CallSite) -> KStream:
         if subset is None:
             # Kafka's own columns make each row another one.
-            subset = [quoted(field.name) for field in without_kafka(self._rows.schema)]
+            subset = [field.name for field in without_kafka(self._rows.schema)]
         if isinstance(subset, list | tuple) and not subset:
             raise TopologyException(f'{call_site}: {method}() names no columns, such as {method}(["id"])')
         if not isinstance(logged, bool):
@@ -501,8 +502,7 @@ class KTable(Ending):
             return self
         if outputMode != "append":
             raise TopologyException(
-                f'{call_site}: outputMode() takes "update" or "append", not {outputMode!r}; the whole table after each '
-                "micro-batch would be written again and again"
+                f'{call_site}: outputMode() takes "update" or "append", not {outputMode!r}; {WHOLE_TABLE}'
             )
         if isinstance(self._rows.node, TableJoinNode):
             raise TopologyException(

@@ -50,6 +50,11 @@ QUERIES = [
         "SELECT user, session_window.start AS a, count(*) AS n FROM clicks WATERMARK at DELAY OF INTERVAL 1 MINUTE "
         "GROUP BY user, session_window(at, '5 minutes')"
     ),
+    "SELECT page, count(*) AS n FROM (SELECT page, count(*) AS n FROM clicks GROUP BY page) GROUP BY page",
+    (
+        "SELECT * FROM (SELECT page, count(*) AS a FROM clicks WHERE seconds > 4 GROUP BY page) "
+        "JOIN (SELECT page, count(*) AS b FROM clicks WHERE seconds < 6 GROUP BY page) USING (page)"
+    ),
     "SELECT s, count(*) AS n FROM (SELECT user, sum(seconds) AS s FROM clicks GROUP BY user) GROUP BY s",
     "SELECT user, page, city FROM clicks JOIN users USING (user)",
     "SELECT c.user, page, city FROM clicks c LEFT JOIN users u ON u.user = c.user AND city = 'Oslo'",
@@ -158,6 +163,15 @@ def test_what_a_query_cannot_do(spark, query, error):
     builder.table("users", key=String("user"), value=Json(COLUMNS["users"]))
     with pytest.raises(TopologyException, match=rf"test_sql.py:\d+: .*{error}"):
         builder.sql(query)
+
+
+def test_a_hint_of_a_table_changes_nothing(spark):
+    builder = StreamsBuilder(spark)
+    clicks = builder.stream("clicks", key=String("user"), value=Json(CLICKS))
+    users = builder.table("users", key=String("user"), value=Json(COLUMNS["users"]))
+    clicks.join(F.broadcast(users), "user").to("a", value=Json())
+    builder.sql("SELECT /*+ BROADCAST(users) */ * FROM clicks JOIN users USING (user)").to("b", value=Json())
+    assert [one.stores for one in builder.build().subtopologies] == [("users-table",)]
 
 
 def test_a_result_that_leads_nowhere_is_refused(spark):

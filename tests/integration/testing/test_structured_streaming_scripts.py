@@ -200,6 +200,43 @@ def test_columns_that_the_sink_does_not_take_are_left_out(spark):
     assert (record.key, record.value) == (b"k", b"v")
 
 
+def test_queries_of_one_builder_share_their_steps(spark):
+    stream = spark.readStream.format("sparkrelay").option("kafka.bootstrap.servers", "localhost:9092")
+    counts = stream.option("subscribe", "a").load().groupBy("key").count()
+    builder = StreamsBuilder(spark)
+    builder.add(counts, "all", outputMode="update")
+    builder.add(counts.where("count > 1"), "many", outputMode="update")
+    topology = builder.build()
+    assert [one.stores for one in topology.subtopologies] == [("a-by-key",)]
+    with TopologyTestDriver(topology, spark=spark) as driver:
+        for _ in range(2):
+            driver.create_input_topic("a").pipe_input(b"k", b"v")
+        found = {name: driver.create_output_topic(name, value=Json()).read_rows() for name in ("all", "many")}
+    assert [[row["count"] for row in rows] for rows in found.values()] == [[1, 2], [2]]
+
+
+def test_windows_of_windows_are_written_one_after_the_other(spark):
+    stream = spark.readStream.format("sparkrelay").option("kafka.bootstrap.servers", "localhost:9092")
+    frame = stream.option("subscribe", "a").load().withWatermark("timestamp", "1 minute")
+    inner = frame.groupBy("key", F.window("timestamp", "1 minute")).count()
+    outer = inner.groupBy("key", F.window(F.window_time("window"), "5 minutes")).agg(F.sum("count").alias("n"))
+    with pytest.raises(TopologyException, match="needs to know when a window is over"):
+        added(spark, outer)
+    builder = StreamsBuilder(spark)
+    final = builder.add(inner, outputMode="append").withWatermark("window", "0 seconds")
+    by_five = final.groupBy("key", F.window("window", "5 minutes")).agg(F.sum("count").alias("n"))
+    by_five.outputMode("append").select(F.col("window.start").alias("start"), "n").to("out", key=None, value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        for minute in (0, 1, 4, 5, 6):
+            driver.create_input_topic("a").pipe_input(b"k", b"v", minute * 60_000)
+        driver.process()
+        for minute in (20, 30, 40):
+            driver.create_input_topic("a").pipe_input(b"k", b"v", minute * 60_000)
+            driver.process()
+        rows = driver.create_output_topic("out").read_rows()
+    assert [(row["start"][14:16], row["n"]) for row in rows][:2] == [("00", 3), ("05", 2)]
+
+
 def test_options_without_effect_are_named(spark, caplog):
     stream = spark.readStream.format("sparkrelay").option("kafka.bootstrap.servers", "localhost:9092")
     frame = stream.option("subscribe", "a").option("failOnDataLoss", "false").load()

@@ -142,3 +142,12 @@ def test_errors_inside_of_a_call_are_not_taken_for_wrong_arguments(flights):
     with pytest.raises((TypeError, TopologyException), match="inside") as raised:
         flights.transform(inside)
     assert "needs its argument" not in str(raised.value)
+
+
+def test_an_error_shows_the_users_line_and_no_frames_below_it(made):
+    with pytest.raises(TopologyException) as refused:
+        made.stream.where("nothing > 1")
+    error = refused.value
+    assert error.__cause__ is None
+    assert error.__suppress_context__
+    assert len(refused.traceback) == 2

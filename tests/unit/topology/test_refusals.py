@@ -9,6 +9,7 @@ import pytest
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json, String
 from sparkrelay.topology import StreamsBuilder
+from sparkrelay.topology.refusals import OF_KIND, REMEDIES
 
 #: The methods of Kafka Streams 4.3, without those that have the same name here.
 KSTREAM = (
@@ -51,6 +52,17 @@ def test_other_libraries_methods_are_refused_with_what_to_write_instead(kind, na
     assert "steps are" not in message
     assert "a column is written" not in message
     assert "did you mean" not in message
+
+
+@pytest.mark.parametrize("kind", ["KStream", "KTable", "GroupedStream", "StreamsBuilder"])
+def test_every_method_of_the_page_is_refused_with_its_text(kind):
+    texts = {**(REMEDIES if kind.startswith("K") else {}), **OF_KIND[kind]}
+    one = made(kind)
+    for name, text in texts.items():
+        with pytest.raises(TopologyException) as refused:
+            # PySpark's own methods are refused when they are called.
+            getattr(one, name)(*["k"] * (2 if name == "withWatermark" else 1))
+        assert text in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.parts import Segment
+from sparkrelay.topology.refusals import CUT_BY_SPARK, MANY_ROWS_OF_TABLE
 from sparkrelay.topology.rows import DRAWING, Rows
 
 if TYPE_CHECKING:
@@ -53,10 +54,7 @@ def check_of_table(rows: Rows, where: object, method: str) -> None:
         TopologyException: a step does.
     """
     if rows.node.is_table and any(node.kind in MULTIPLYING for node, _ in rows.steps):
-        raise TopologyException(
-            f"{where}: {method}() of a table may drop rows or repeat them: what it once let through would stay in the "
-            "sink when the row changes. Use where(...), or put to_stream() before it, to change each update by itself"
-        )
+        raise TopologyException(f"{where}: {method}() {MANY_ROWS_OF_TABLE}")
 
 
 def _segments(leg: Leg) -> Iterator[Segment]:
@@ -94,10 +92,7 @@ def check_places(rows: Rows) -> None:
         for one in node.expressions:
             check_name_without_seed(one, one.name if one.kind == "Alias" else "", rows)
     if (placed := found(rows)) is not None:
-        raise TopologyException(
-            f"{_line(rows, found)} is not row-wise ({words(placed)}): its result would depend on which rows happen to "
-            "be in one micro-batch. What must see all rows of a key is done by groupBy(...).agg(...)"
-        )
+        raise TopologyException(f"{_line(rows, found)} is not row-wise ({words(placed)}): {CUT_BY_SPARK}")
 
 
 def check_name_without_seed(one: Expression, name: str, rows: Rows) -> None:

@@ -33,6 +33,7 @@ from sparkrelay.topology.nodes import (
     TableJoinNode,
 )
 from sparkrelay.topology.parts import Collected, Lookup, Segment
+from sparkrelay.topology.refusals import FINAL_WITHOUT_END
 from sparkrelay.topology.step_words import step_words
 from sparkrelay.topology.structure import Aggregation, ForeachBatch, Leg, Sink, Source, Subtopology, TableJoin
 from sparkrelay.topology.topology import Topology
@@ -139,11 +140,7 @@ def _check_watermarks(ways: Iterable[Way]) -> None:
         if way.final is None or node is None:
             continue
         if node.step.watermark is None:
-            raise TopologyException(
-                f'{way.final.call_site}: outputMode("append") needs to know when a window is over: put '
-                'withWatermark("time", "10 minutes") before groupBy(), with the column of event times and how late '
-                "rows may come"
-            )
+            raise TopologyException(f'{way.final.call_site}: outputMode("append") {FINAL_WITHOUT_END}')
         if node.step.window is None:
             raise TopologyException(
                 f'{node.call_site}: outputMode("append") gives the final row of each window, and this grouping has '

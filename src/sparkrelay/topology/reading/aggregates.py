@@ -25,6 +25,7 @@ from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, require_same_time
 from sparkrelay.topology.reading.regrouping import SESSION, WINDOW, regrouped
 from sparkrelay.topology.record import DELAY, as_column, attribute, begin, spark_errors, unique, with_rows
+from sparkrelay.topology.refusals import ALL_ROWS, SESSIONS_OF_TABLE, SESSIONS_WITHOUT_END
 from sparkrelay.topology.schemas import check_groupable, without_metadata
 from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Aggregation
@@ -58,16 +59,10 @@ def aggregated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
     results = items(at.java.aggregateExpressions())
     given = at.by_field["groupingExpressions"] if keys else ()
     if not keys:
-        raise TopologyException(
-            f"{where}: {call.method}() of all rows: one group over everything has no task of its own; group by a "
-            'column, groupBy("key")'
-        )
+        raise TopologyException(f"{where}: {call.method}() of all rows: {ALL_ROWS}")
     names = key_names(given, at.by_field["aggregateExpressions"])
     if rows.node.is_table and any(one.is_attribute and SESSION in _metadata(rows, one) for one in given):
-        raise TopologyException(
-            f"{where}: groupBy() of a table takes no F.session_window(): sessions merge as rows come, and rows of a "
-            "table change and go. Put to_stream() before it, which groups each change"
-        )
+        raise TopologyException(f"{where}: groupBy() of a table takes no F.session_window(): {SESSIONS_OF_TABLE}")
     rows, now, before, decides = regrouped(record, call, rows, given, keys, names)
     calls, direct = read_calls(results, where)
     time = event_time(rows)
@@ -268,10 +263,7 @@ def _check_windows(  # noqa: PLR0917 - what is known of one step
     if sessions and len(windows) > 1:
         raise TopologyException(f"{where}: {_ALONE}")
     if sessions and time is None:
-        raise TopologyException(
-            f"{where}: sessions merge as rows come, and without a watermark every session there has been would be kept "
-            'for ever; put withWatermark("time", "10 minutes") before groupBy(), how late rows may come'
-        )
+        raise TopologyException(f"{where}: {SESSIONS_WITHOUT_END}")
     for one in given:
         if not one.is_attribute or not {WINDOW, SESSION} & {*_metadata(rows, one)}:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql.classic.column import Column
@@ -57,7 +57,8 @@ class Call:
         late_to: a topic for rows whose window is over, or None.
         retention: for how long windows that are over stay readable, or None.
         within: of a join of streams: how far apart event times may be; how much earlier and later; or None.
-        regrouped: of a grouping that several calls share: the repartition topics in front of it, which they share, too.
+        regrouped: of a grouping that several calls share: the repartition topics in front of it, which they share, too;
+            None of others, since several groupings of one query are told apart by nothing that is in their words.
         grace: of a lookup: for how long rows wait for a table's that come late, or None.
     """
 
@@ -70,7 +71,7 @@ class Call:
     retention: str | None = None
     within: tuple[str, str] | None = None
     grace: str | None = None
-    regrouped: dict[Any, Any] = field(default_factory=dict)
+    regrouped: dict[Any, Any] | None = None
 
     @property
     def where(self) -> str:

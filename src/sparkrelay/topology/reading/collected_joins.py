@@ -12,6 +12,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.columns import flat, quoted
 from sparkrelay.topology.nodes import CollectedNode
 from sparkrelay.topology.record import begin, named, spark_errors, unique
+from sparkrelay.topology.refusals import STATIC, STREAM_ALONE
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -43,16 +44,10 @@ def collected_join(  # noqa: PLR0917 - what is known of one step
         )
     if not isinstance(how, str) or how.lower() not in _HOW:
         raise TopologyException(
-            f'{call_site}: join() with a DataFrame takes how="inner" or how="left", not {how!r}: rows come from the '
-            "stream "
-            "alone"
+            f'{call_site}: join() with refresh= takes how="inner" or how="left", not {how!r}: {STREAM_ALONE}'
         )
     if other.isStreaming:
-        raise TopologyException(
-            f"{call_site}: join() takes a DataFrame that has an end, from spark.read; for what a topic holds of each "
-            "key "
-            "use builder.table(topic)"
-        )
+        raise TopologyException(f"{call_site}: join() {STATIC}")
     given = named(rows)
     with spark_errors(call_site):
         # Spark resolves the columns, and says what is wrong with them.

@@ -9,6 +9,7 @@ from sparkrelay.catalyst.intervals import literal_us
 from sparkrelay.catalyst.jvm import catalyst, items
 from sparkrelay.catalyst.tree import Expression, expression_of
 from sparkrelay.catalyst.words import type_words
+from sparkrelay.topology.refusals import NOT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,10 +74,7 @@ def _without_nulls(one: Both) -> Both:
     if read.kind != "EqualTo" or not java.semanticEquals(null.children().head()):
         return one
     if second.children[0].kind == "EqualTo" and any(part.fields.get("nullable") for part in read.below()):
-        raise ValueError(
-            "NOT IN gives nothing as soon as one of the values is null, and may have to take back what it gave: write "
-            "NOT EXISTS, which asks for equal values alone"
-        )
+        raise ValueError(NOT_IN)
     return Both(read, java)
 
 

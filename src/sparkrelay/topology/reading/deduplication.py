@@ -13,6 +13,7 @@ from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.topology.reading.emitting import emitting, keyed
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
 from sparkrelay.topology.record import unique, with_rows
+from sparkrelay.topology.refusals import ONE_ROW_EACH
 from sparkrelay.topology.schemas import without_kafka
 
 if TYPE_CHECKING:
@@ -31,11 +32,7 @@ def deduplicated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
         TopologyException: they are a table's, the watermark is missing, or a column cannot be a key.
     """
     if rows.node.is_table:
-        raise TopologyException(
-            f"{call.where}: {call.method}() is for streams: a table has one row of each group already; for the first "
-            "of "
-            "its changes put to_stream() before it"
-        )
+        raise TopologyException(f"{call.where}: {call.method}() is for streams: {ONE_ROW_EACH}")
     if at.kind == "Distinct" or call.method == "distinct":
         # Kafka's own columns make each row another one.
         rows = _without_kafka(rows)

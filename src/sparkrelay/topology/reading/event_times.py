@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.event_time import EventTime
-from sparkrelay.topology.nodes import Passing
+from sparkrelay.topology.nodes import Passing, RepartitionNode
 from sparkrelay.topology.record import DELAY, as_column, attribute
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def event_time(rows: Rows) -> RowColumn | None:
-    """Return the column that the watermark of rows goes by; None if they have no watermark."""
+    """Return the column that the watermark of rows goes by; None if they have no watermark, as those of a table."""
+    if rows.node.is_table or (isinstance(rows.node, RepartitionNode) and rows.node.changes):
+        # A column of a ``readStream`` keeps Spark's mark of it through an aggregation.
+        return None
     found = [column for column in rows.columns if DELAY in (column.field.metadata or {})]
     # A window of these times has the same watermark.
     plain = [column for column in found if not isinstance(column.field.dataType, StructType)]

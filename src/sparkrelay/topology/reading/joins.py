@@ -10,6 +10,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.reading import lookups, stream_joins, table_joins
 from sparkrelay.topology.reading.conditions import Both, terms_of
 from sparkrelay.topology.record import with_rows
+from sparkrelay.topology.refusals import STATIC, STREAM_ALONE
 
 if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Expression, Plan
@@ -34,15 +35,9 @@ def static_side(reader: Reading, at: Plan) -> int | None:
         return None
     where = f"{reader.call.where}: {reader.call.method}()"
     if at.join_type not in _BY_OWN[own[0]]:
-        raise TopologyException(
-            f"{where} with a DataFrame, {at.join_type}: rows come from the stream alone; write an inner join, or "
-            'stream.join(frame, on, "left")'
-        )
+        raise TopologyException(f"{where} with a DataFrame, {at.join_type}: {STREAM_ALONE}")
     if at.children[1 - own[0]].java.isStreaming():
-        raise TopologyException(
-            f"{where} takes a DataFrame that has an end, from spark.read; for what a topic holds of each key use "
-            "builder.table(topic)"
-        )
+        raise TopologyException(f"{where} {STATIC}")
     return own[0]
 
 

@@ -22,6 +22,7 @@ from sparkrelay.topology.nodes import AggregationNode
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
 from sparkrelay.topology.reading.regrouping import WINDOW, regrouped
 from sparkrelay.topology.record import as_column, begin, spark_errors, unique, with_rows
+from sparkrelay.topology.refusals import OTHER_WINDOWS, RANK_OF_TABLE
 from sparkrelay.topology.schemas import check_groupable, check_packable, without_kafka, without_metadata
 from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Aggregation, Order, Ranking
@@ -64,11 +65,7 @@ def ranked(reader: Reading, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     function = None if more else _function(made)
     if function is None:
         shown = ", ".join(words(one) for one in at.by_field["windowExpressions"])
-        raise TopologyException(
-            f"{where}: {shown}: of window functions F.row_number() and F.rank() are there, and keep the first rows of "
-            'each key: withColumn("n", F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x"))))'
-            '.where("n <= 10")'
-        )
+        raise TopologyException(f"{where}: {shown}: {OTHER_WINDOWS}")
     partition, order = at.by_field.get("partitionSpec", ()), at.by_field.get("orderSpec", ())
     if not partition or not order:
         raise TopologyException(
@@ -81,10 +78,7 @@ def ranked(reader: Reading, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     _check_kafka(call, rows, above)
     ties = function == "rank"
     if ties and rows.node.is_table:
-        raise TopologyException(
-            f"{where}: rank() is of the rows of a stream, in windows that end; of a table, whose rows change, "
-            "F.row_number() keeps the first ones"
-        )
+        raise TopologyException(f"{where}: {RANK_OF_TABLE}")
     called = unique(one.name for one in partition)
     rows, _, _, decides = regrouped(reader.record, call, rows, partition, items(at.java.partitionSpec()), called)
     table, known = _table(reader, rows, partition, order, (made.number, named), count, decides, ties=ties)

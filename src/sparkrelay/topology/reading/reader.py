@@ -19,8 +19,9 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.building.row_checks import check_of_table
 from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
+from sparkrelay.topology.reading.tables import holds_rows
 from sparkrelay.topology.record import over, with_rows
-from sparkrelay.topology.refusals import not_row_wise
+from sparkrelay.topology.refusals import SUBQUERY, not_row_wise
 from sparkrelay.topology.rows import ROW_WISE, Rows, Written
 from sparkrelay.topology.schemas import without_kafka
 
@@ -76,10 +77,7 @@ class Reader:
             return plan
         joined = read_plan(as_joins(plan.java))
         for one in subqueries(joined, self.has_leaf):
-            raise TopologyException(
-                f"{self.call.where}: {self.call.method}(): {words(one)}: a subquery here is EXISTS, IN, or one row by "
-                "the key of a table; write others as joins"
-            )
+            raise TopologyException(f"{self.call.where}: {self.call.method}(): {words(one)}: {SUBQUERY}")
         return joined
 
     def _without_kafka(self, rows: Rows) -> Rows:
@@ -109,8 +107,8 @@ class Reader:
                 node = self.record.node(number)
                 frame = frame_of(at.java, self.record.spark)
                 written = next((rows.written for rows in self._known if rows.node is node), ())
-                if steps and not written:
-                    # Of a query's own, which no call has made.
+                if steps and not written and holds_rows(node):
+                    # Steps of the query's own, behind which another table may hold the rows.
                     written = (Written(self.call.call_site, self.call.method, frame),)
                 below = Rows(node, frame, written)
                 break

@@ -78,18 +78,19 @@ def regrouped(  # noqa: PLR0917 - what is known of one step
         if located.columns is not None:
             decides = tuple(paths.index((place,)) for place in located.columns)
         return Regrouped(rows, keys, before, decides)
+    known = {} if call.regrouped is None else call.regrouped
     shared = tuple(map(words, given)), tuple(names)
     taken = analyzed(before.frame)
-    known = next((one for plan, one in call.regrouped.get(shared, ()) if plan.equals(taken)), None)
-    if known is not None:
-        node, by, computed = known
+    found = next((one for plan, one in known.get(shared, ()) if plan.equals(taken)), None)
+    if found is not None:
+        node, by, computed = found
         keys = [computed.get(index, key) for index, key in enumerate(keys)]
     else:
         node, keys_now, by, windows = _written(record, call, rows, before, windows, given, keys, names)
         computed = {index: now for index, (now, key) in enumerate(zip(keys_now, keys, strict=True)) if now is not key}
         keys = keys_now
         if windows or not any(_is_window(rows, one) for one in given):
-            call.regrouped.setdefault(shared, []).append((taken, (node, by, computed)))
+            known.setdefault(shared, []).append((taken, (node, by, computed)))
     behind = begin(node)
     if windows:
         plan = analyzed(behind.frame)

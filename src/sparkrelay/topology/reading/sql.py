@@ -14,13 +14,13 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.reading.calls import check_literals
 from sparkrelay.topology.reading.reader import Reader
 from sparkrelay.topology.record import spark_errors
+from sparkrelay.topology.rows import Rows, Written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sparkrelay.topology.reading.calls import Call
     from sparkrelay.topology.record import Record
-    from sparkrelay.topology.rows import Rows
 
 _PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical"
 _COMMANDS: Final = ("Command", "ParsedStatement", "CompoundPlanStatement")
@@ -78,7 +78,10 @@ def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any], 
         made = frame_of(plan, record.spark)
     for rows in known:
         record.use(rows)
-    return Reader(record, call, known).read(made)
+    read = Reader(record, call, known).read(made)
+    if read.written and read.written[-1].call_site == call.call_site:
+        return read
+    return Rows(read.node, read.frame, (*read.written, Written(call.call_site, call.method, read.frame)))
 
 
 def _check_is_query(record: Record, call: Call, parsed: Any) -> None:

@@ -19,6 +19,7 @@ from sparkrelay.topology.nodes import EmittingNode, RepartitionNode, behind_stat
 from sparkrelay.topology.reading.conditions import equal, take_range
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
 from sparkrelay.topology.record import as_column, attribute, begin, filtered, spark_errors, unique, with_rows
+from sparkrelay.topology.refusals import NO_RANGE
 from sparkrelay.topology.schemas import check_groupable, without_metadata
 from sparkrelay.topology.spread import Spread
 
@@ -178,13 +179,7 @@ def _span(reader: Reading, left: Rows, right: Rows, terms: Terms) -> tuple[int, 
         missing = [word for word, time in zip(("left", "right"), found, strict=True) if time is None]
         if missing and terms.rest:
             _time(reader, left if missing[0] == "left" else right, missing[0])
-        raise TopologyException(
-            f'{where} of two streams takes within=, such as within="10 minutes", how far apart the event times of two '
-            'rows may be that go together, or within=("0 seconds", "1 hour"), how much earlier and how much later the '
-            "right one may be; or a condition of the two event times with both bounds. Without it every row would be "
-            "kept "
-            "for ever. To look up what a topic holds of each key just now, join with builder.table(topic) instead"
-        )
+        raise TopologyException(f"{where} of two streams {NO_RANGE}")
     if sum(span) > _LONGEST_US:
         raise TopologyException(f"{where}: it spans more than 10,000 years; use a shorter range")
     if sum(span) < 0:

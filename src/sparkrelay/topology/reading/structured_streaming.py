@@ -10,6 +10,7 @@ from pyspark.sql.types import BinaryType, StringType
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Raw, String
 from sparkrelay.topology.reading.reader import Reader
+from sparkrelay.topology.refusals import WHOLE_TABLE
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -53,8 +54,9 @@ def added(frame: Any, topic: Any, mode: Any, name: Any, call_site: CallSite) -> 
         TopologyException: an argument is of the wrong kind, or a column cannot be written.
     """
     if not isinstance(mode, str) or mode.lower() not in {"append", "update"}:
-        why = "; complete would write the whole table with each micro-batch" if str(mode).lower() == "complete" else ""
-        raise TopologyException(f'{call_site}: add() takes outputMode="append" or "update", not {mode!r}{why}')
+        raise TopologyException(
+            f'{call_site}: add() takes outputMode="append" or "update", not {mode!r}; {WHOLE_TABLE}'
+        )
     if frame._kind == "KTable" and mode.lower() == "append":
         frame = frame.outputMode("append")
     if topic is None:

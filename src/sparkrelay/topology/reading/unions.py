@@ -9,6 +9,7 @@ from sparkrelay.catalyst.jvm import java
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import UnionNode
 from sparkrelay.topology.record import DELAY, begin, columns_of, unique
+from sparkrelay.topology.refusals import NO_UNION_OF_TABLES
 from sparkrelay.topology.spread import Spread
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ def united(record: Record, call: Call, streams: Sequence[Rows], at: Plan) -> Row
     """
     if any(rows.node.is_table for rows in streams):
         raise TopologyException(
-            f"{call.where}: {call.method}() takes streams of the same builder; tables have groups of their own: put "
-            "the streams together before groupBy()"
+            f"{call.where}: {call.method}() takes streams of the same builder; {NO_UNION_OF_TABLES}"
         )
     output = _output(at.java.output(), streams)
     return functools.reduce(lambda left, right: _two(record, call, left, right, output), streams)

@@ -168,3 +168,9 @@ def test_one_that_leads_nowhere_is_refused(builder, clicks):
     clicks.dropDuplicates(["user"])
     with pytest.raises(TopologyException, match=r"nothing uses the result of dropDuplicates\(\.\.\.\)"):
         builder.build()
+
+
+def test_without_columns_all_but_kafka_s_make_the_key(spark):
+    stream = StreamsBuilder(spark).stream("i", key=String("k"), value=Json("a int, `b c` int"))
+    for once in (stream.dropDuplicates(), stream.distinct()):
+        assert once._rows.node.step.columns == ("a", "b c", "k")
