@@ -6,7 +6,7 @@ import instance
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession, functions as F
 
-from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay import Json, StreamsBuilder, String, register_data_sources
 
 TOTALS = """
     WITH placed AS (
@@ -21,7 +21,9 @@ def pipeline(topics):
     builder.stream(topics["orders"], key=String("user"), value=Json("n long, at timestamp"), name="orders")
     builder.table(topics["members"], key=String("user"), value=Json("since long"), name="members")
     builder.sql(TOTALS, name="totals").to(topics["totals"], key=String("user"), value=Json())
-    clicks = SparkSession.getActiveSession().readStream.format("sparkrelay")
+    spark = SparkSession.getActiveSession()
+    register_data_sources(spark)
+    clicks = spark.readStream.format("sparkrelay")
     clicks = clicks.option("kafka.bootstrap.servers", topics["servers"]).option("subscribe", topics["clicks"])
     parsed = F.from_json(F.col("value").cast("string"), "user string, at timestamp, n long")
     rows = clicks.load().select(parsed.alias("click")).select("click.*").withWatermark("at", "1 minute")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.devkafka.process import reap, spawn_bound
 from sparkrelay.host import stat_fields
-from sparkrelay.runtime.worker.own_executor import executor_id
+from sparkrelay.runtime.worker.own.executor import executor_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from sparkrelay.runtime.contract.commands import encode_bytes
 from sparkrelay.runtime.worker.context import current_command, current_spark_partition, drain
-from sparkrelay.runtime.worker.own_executor import own_executor
+from sparkrelay.runtime.worker.own.executor import own_executor
 from sparkrelay.runtime.worker.slot_keeper import ClaimCommand, claim_slot
 
 

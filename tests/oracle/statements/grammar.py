@@ -441,7 +441,7 @@ class Generator:
             [self._lookup, self._distinct, self._united, self._fixed_joined, self._streams_joined, self._best]
         )
         rel = below()
-        # Rows that come late are told by their times.
+        # The times of rows show which come late.
         if self._made.until:
             return rel
         if rel.table or r.random() < 0.6:

@@ -18,7 +18,7 @@ from sparkrelay import hidden_columns
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker.context import laid_out, leg_tasks
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
+from sparkrelay.runtime.worker.own.memory import freeze_loaded_objects
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.task_steps import each_table, look_up, never_applied
 

@@ -17,7 +17,7 @@ from sparkrelay.client.file_log import LOG_DIRECTORY, FileFetcher, FileProducer
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.produce import Producer
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
-from sparkrelay.runtime.worker.memory import freeze_loaded_objects
+from sparkrelay.runtime.worker.own.memory import freeze_loaded_objects
 from sparkrelay.state import TaskStore
 
 if TYPE_CHECKING:

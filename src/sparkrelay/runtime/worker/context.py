@@ -18,7 +18,7 @@ from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.arrow_buffers import as_type
 from sparkrelay.runtime.contract.commands import COMMAND_PROPERTY, EXECUTOR_PROPERTY, BatchCommand, decode, encode_bytes
 from sparkrelay.runtime.contract.failure_marks import MisplacedTask, WorkerFailure
-from sparkrelay.runtime.worker.own_executor import own_executor
+from sparkrelay.runtime.worker.own.executor import own_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

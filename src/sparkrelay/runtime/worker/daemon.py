@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from sparkrelay.runtime.worker.import_path import prefer_folders
+from sparkrelay.runtime.worker.own.import_path import prefer_folders
 
 if __name__ == "__main__":
     # Before PySpark is imported.
@@ -39,7 +39,7 @@ from sparkrelay.runtime.contract.socket_folders import (
     remove_abandoned,
     temporary_folders,
 )
-from sparkrelay.runtime.worker.memory import release_unused_memory
+from sparkrelay.runtime.worker.own.memory import release_unused_memory
 from sparkrelay.runtime.worker.resident import writes_to
 
 #: What Spark passes to a daemon: whether it listens on a Unix socket, and in which folder.

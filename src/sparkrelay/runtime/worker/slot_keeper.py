@@ -24,7 +24,7 @@ from sparkrelay.host import process_start
 from sparkrelay.runtime.contract.commands import decode_bytes, encode_bytes
 from sparkrelay.runtime.contract.host_metadata import HostMetadata
 from sparkrelay.runtime.worker.context import current_command, drain, report_row, reporting
-from sparkrelay.runtime.worker.own_executor import own_executor
+from sparkrelay.runtime.worker.own.executor import own_executor
 from sparkrelay.state import Slot
 
 if TYPE_CHECKING:

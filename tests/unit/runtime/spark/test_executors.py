@@ -6,7 +6,7 @@ import pytest
 
 from sparkrelay.runtime.spark.executors import Executor, Executors, host_of
 from sparkrelay.runtime.worker import context
-from sparkrelay.runtime.worker.own_executor import OwnExecutor, executor_id, own_executor
+from sparkrelay.runtime.worker.own.executor import OwnExecutor, executor_id, own_executor
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from sparkrelay.runtime.worker.import_path import prefer_folders
+from sparkrelay.runtime.worker.own.import_path import prefer_folders
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_no_index_of_an_archive_is_kept(archive, folder):
     code = f"""if True:
         import sys
         sys.path[:0] = [{zipped!r}, {installed!r}]
-        from sparkrelay.runtime.worker.import_path import prefer_folders
+        from sparkrelay.runtime.worker.own.import_path import prefer_folders
         known = {zipped!r} in sys.path_importer_cache
         prefer_folders()
         print(known, {zipped!r} in sys.path_importer_cache, {zipped!r} in sys.path)
@@ -76,7 +76,7 @@ def test_a_folder_of_an_archive_that_was_taken_for_a_package_is_forgotten(tmp_pa
         import importlib, sys
         sys.path.insert(0, {str(jar)!r})
         import org
-        from sparkrelay.runtime.worker.import_path import prefer_folders
+        from sparkrelay.runtime.worker.own.import_path import prefer_folders
         prefer_folders()
         importlib.invalidate_caches()
         print([place for place in sys.path_importer_cache if "spark-core" in place], "org" in sys.modules)

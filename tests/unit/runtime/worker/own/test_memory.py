@@ -4,12 +4,12 @@ import subprocess
 import sys
 from unittest.mock import Mock
 
-from sparkrelay.runtime.worker import memory
+from sparkrelay.runtime.worker.own import memory
 
 MUCH = """
 import os
 from pathlib import Path
-from sparkrelay.runtime.worker.memory import release_unused_memory
+from sparkrelay.runtime.worker.own.memory import release_unused_memory
 
 def megabytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
