@@ -24,6 +24,10 @@ _MIRRORED: Final = {
 }
 
 
+#: Joins of which the left side alone is seen -> what ``join()`` calls them.
+ONE_SIDED: Final = {"LeftSemi": "left_semi", "LeftAnti": "left_anti"}
+
+
 class Both(NamedTuple):
     """An expression as a value, and in the JVM."""
 

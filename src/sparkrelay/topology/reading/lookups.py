@@ -15,7 +15,7 @@ from sparkrelay.operators.delay.step import RECORD_TIME, Delay
 from sparkrelay.topology.event_time import EventTime
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import LookupNode, RepartitionNode, behind_state, ways_back
-from sparkrelay.topology.reading.conditions import differing_types, equal
+from sparkrelay.topology.reading.conditions import ONE_SIDED, differing_types, equal
 from sparkrelay.topology.reading.emitting import Keyed, emitting
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, had_watermark
 from sparkrelay.topology.reading.tables import holds_rows, stored_table
@@ -112,7 +112,8 @@ def looked_up(reader: Reading, at: Plan, stream: Rows, table: Rows, terms: Terms
     found = StructField(names[-1], BooleanType(), nullable=False)
     made = items(attributes(StructType([*columns, found])))
     grace = call.grace
-    text = f"join({', '.join(side.table.step.keys)}, {how}{'' if grace is None else f', grace={grace!r}'})"
+    said = ONE_SIDED.get(at.join_type, how)
+    text = f"join({', '.join(side.table.step.keys)}, {said}{'' if grace is None else f', grace={grace!r}'})"
     node = LookupNode(
         call_site=call.call_site,
         text=text,

@@ -16,7 +16,7 @@ from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, pr
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
-from sparkrelay.topology.reading.conditions import differing_types
+from sparkrelay.topology.reading.conditions import ONE_SIDED, differing_types
 from sparkrelay.topology.reading.tables import keep_newest, stored_table
 from sparkrelay.topology.record import begin, unique, with_rows
 from sparkrelay.topology.schemas import without_metadata
@@ -88,7 +88,7 @@ def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, abo
     numbers = [number for number in by if number is not None]
     _check_kinds(where, sides, numbers)
     if tuple(numbers) == sides[0].key:
-        rows = _by_key(reader, sides, how)
+        rows = _by_key(reader, sides, how, ONE_SIDED.get(at.join_type, how))
         columns = _columns_of(rows, sides, how)
     elif {*numbers} == {*sides[0].key}:
         _refuse(where, sides, [(one.read, other.read) for one, other in terms.pairs])
@@ -100,7 +100,7 @@ def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, abo
                 f"table alone has no {_key(sides[0])}, by which the joined rows are keyed; begin with the table whose "
                 "rows all stay"
             )
-        rows, columns = _by_foreign_key(reader, sides, numbers, how)
+        rows, columns = _by_foreign_key(reader, sides, numbers, how, ONE_SIDED.get(at.join_type, how))
     plan = analyzed(rows.frame)
     coalesced = _take_coalesced(above, sides, terms, rows) if how == "full" else []
     output = items(at.java.output())
@@ -213,7 +213,7 @@ def _columns(table: StoredTable) -> list[StructField]:
     return list(table.leaf.columns.fields)
 
 
-def _by_key(reader: Reading, sides: list[_Side], how: str) -> Rows:
+def _by_key(reader: Reading, sides: list[_Side], how: str, said: str) -> Rows:
     call = reader.call
     width = len(sides[0].key)
     left, right = (_columns(side.table) for side in sides)
@@ -226,7 +226,7 @@ def _by_key(reader: Reading, sides: list[_Side], how: str) -> Rows:
         StructField(name, field.dataType, field.nullable)
         for name, field in zip(names, (*left[:width], *others), strict=True)
     ]
-    text = f"join({', '.join(names[:width])}, {how})"
+    text = f"join({', '.join(names[:width])}, {said})"
     node = TableJoinNode(
         call_site=call.call_site,
         text=text,
@@ -289,7 +289,9 @@ def _take_coalesced(above: list[tuple[Plan, int]], sides: list[_Side], terms: Te
     return keys
 
 
-def _by_foreign_key(reader: Reading, sides: list[_Side], own: list[int], how: str) -> tuple[Rows, dict[int, Any]]:
+def _by_foreign_key(
+    reader: Reading, sides: list[_Side], own: list[int], how: str, said: str
+) -> tuple[Rows, dict[int, Any]]:
     """Write a join by a foreign key down; return the table of what is joined, which is keyed as the left one."""
     call, record = reader.call, reader.record
     left, right = sides
@@ -298,7 +300,7 @@ def _by_foreign_key(reader: Reading, sides: list[_Side], own: list[int], how: st
     foreign = [left.places[number] for number in own]
     names = [field.name for field in columns]
     by = tuple(names[place] for place in foreign)
-    text = f"join({', '.join(by)}, {how})"
+    text = f"join({', '.join(by)}, {said})"
     stored = begin(left.table)
     sent = RepartitionNode(
         call_site=call.call_site,

@@ -74,7 +74,7 @@ def test_other_ways_are_refused(builder):
 def test_rows_are_kept_by_whether_the_right_table_has_their_foreign_key(builder, how):
     kept = orders(builder).join(customers(builder), "customer", how)
     assert "kafka" not in kept.columns
-    assert kept.columns == [name for name in orders(builder).columns if name != "kafka"]
+    assert {*kept.columns} == {*orders(builder).columns} - {"kafka"}
 
 
 def test_the_table_with_the_foreign_key_stands_on_the_left(builder):
