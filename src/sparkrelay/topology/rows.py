@@ -430,7 +430,8 @@ class _Words(dict[int, str]):
             text = rows.node.words_of(rows.numbers.index(number))
         elif (made := rows.made.get(number)) is None:
             # A static DataFrame's.
-            text = next((column.name for column in rows.columns if column.number == number), "?")
+            known = (column for node in rows.plan.below() for column in node.output)
+            text = next((column.name for column in known if column.number == number), "?")
         elif (window := time_window(made)) is not None:
             text = window_words(window, self)
         else:
