@@ -13,7 +13,7 @@ from sparkrelay.topology.rows import DRAWING, Rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sparkrelay.catalyst.tree import Expression
+    from sparkrelay.catalyst.tree import Expression, Plan
     from sparkrelay.topology.rows import Written
     from sparkrelay.topology.structure import Leg
 
@@ -56,6 +56,12 @@ def check_of_table(rows: Rows, where: object, method: str) -> None:
         raise TopologyException(
             f"{where}: {method}() of a table may drop rows or repeat them: what it once let through would stay in the "
             "sink when the row changes. Use where(...), or put to_stream() before it, to change each update by itself"
+        )
+    if rows.node.is_table and any(_matches(node) for node, _ in rows.steps):
+        raise TopologyException(
+            f"{where}: {method}() joins a table with a DataFrame, of which none or several rows may match: what once "
+            "matched would stay in the sink when the row changes. Put to_stream() before it, which joins each change, "
+            'or write the DataFrame to a topic and join with builder.table("topic", ...)'
         )
 
 
@@ -127,6 +133,11 @@ def _check_taken_back(leg: Leg) -> None:
                 "changes, what was made of it before is taken back, and by then it would be something else. Compute it "
                 "in front of the table, or put to_stream() before it"
             )
+
+
+def _matches(node: Plan) -> bool:
+    """Return whether a node is a join that may drop rows or repeat them."""
+    return node.kind == "Join" and not node.join_type.startswith("ExistenceJoin")
 
 
 def check_deletions_pass(rows: Rows) -> None:
