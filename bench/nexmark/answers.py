@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +14,17 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from bench.nexmark.compare import RELATIVE, Answer, differences, newest
+from bench.nexmark.truth import keep_truth
 from bench.results import read_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-__all__ = ["differing", "differing_files", "keep_answer", "rows_of"]
+    from bench.nexmark.query import Query
+
+__all__ = ["differing", "differing_files", "differing_rows", "keep_answer", "rows_of"]
 
 #: Closing events have negative ones.
 _IDS: Final = ("id", "auction", "bidder", "seller")
@@ -85,6 +89,29 @@ def rows_of(values: Iterable[bytes], schema: pa.Schema) -> Iterator[pa.Table]:
             if name in rows.column_names:
                 rows = rows.filter(pc.greater_equal(pc.fill_null(rows[name], 0), 0))
         yield rows
+
+
+def differing_rows(spark: SparkSession, query: Query, rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the first differences of rows from those of a query's SQL, in words.
+
+    Both are compared as files: answers may be larger than the JVM's heap.
+
+    Args:
+        spark: a session with the views.
+        query: whose rows.
+        rows: without those of closing events.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        found, wanted = Path(folder) / "found", Path(folder) / "wanted"
+        schema, inexact = keep_truth(spark, query, wanted)
+        found.mkdir()
+        pq.write_table(schema.empty_table(), found / "none.parquet")
+        try:
+            for number, part in enumerate(rows_of((json.dumps(row).encode() for row in rows), schema)):
+                pq.write_table(part, found / f"{number:06}.parquet")
+        except (pa.ArrowInvalid, ValueError) as error:
+            return [f"rows cannot be read: {error}"]
+        return differing_files(spark, found, wanted, inexact)
 
 
 def differing_files(spark: SparkSession, found: Path, wanted: Path, inexact: frozenset[str]) -> list[str]:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bench.nexmark.compare import differences, newest
+from bench.nexmark.answers import differing_rows
+from bench.nexmark.compare import newest
 from bench.nexmark.query import KEYS
 from bench.nexmark.sql import write_sql
-from bench.nexmark.truth import make_views, truth
+from bench.nexmark.truth import make_views
 from sparkrelay import KTable, StreamsBuilder
 from sparkrelay.errors import SparkRelayError, TopologyException
 from sparkrelay.testing import TopologyTestDriver
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Verdict", "answered", "check", "closing_events", "stamped"]
 
 _BATCHES: Final = 6
+#: Of a pipeline of all queries, whose micro-batches take as long as those of all of them.
+_BATCHES_TOGETHER: Final = 3
 _PARTITIONS: Final = 2
 _ANSWER: Final = "answer"
 
@@ -60,7 +63,13 @@ class Verdict:
 
 
 def check(
-    spark: SparkSession, events: Iterable[Event], queries: Collection[Query], *, seed: int = 0, sql: bool = False
+    spark: SparkSession,
+    events: Iterable[Event],
+    queries: Collection[Query],
+    *,
+    seed: int = 0,
+    sql: bool = False,
+    together: bool = False,
 ) -> Iterator[Verdict]:
     """Yield what came of each query.
 
@@ -70,20 +79,24 @@ def check(
         queries: which ones.
         seed: of where the micro-batches are cut.
         sql: True for the queries as SQL text, False for those of DataFrames.
+        together: True for one pipeline of all queries, which takes less time; they must be possible.
     """
     arriving = list(stamped(events))
     make_views(spark, arriving)
-    for query in queries:
+    # Later events would count in the answers of those that need none.
+    halves = [[query for query in queries if query.final is final] for final in (False, True)]
+    for some in filter(None, halves) if together else ([query] for query in queries):
         try:
-            found = _answer(spark, query, arriving, seed, sql=sql)
+            found = _answers(spark, some, arriving, seed, sql=sql)
         except TopologyException as error:
-            yield Verdict(query.name, f"cannot be written yet: {_line(error)}")
+            yield from (Verdict(query.name, f"cannot be written yet: {_line(error)}") for query in some)
             continue
         except SparkRelayError as error:
-            yield Verdict(query.name, f"differs: there is no answer: {_line(error)}")
+            yield from (Verdict(query.name, f"differs: there is no answer: {_line(error)}") for query in some)
             continue
-        shown = differences(found, truth(spark, query))
-        yield Verdict(query.name, f"differs: {'; '.join(shown)}" if shown else "exact", len(found))
+        for query, rows in zip(some, found, strict=True):
+            shown = differing_rows(spark, query, rows)
+            yield Verdict(query.name, f"differs: {'; '.join(shown)}" if shown else "exact", len(rows))
 
 
 def stamped(events: Iterable[Event]) -> Iterator[Event]:
@@ -109,27 +122,32 @@ def closing_events(after_ms: int) -> Iterator[list[Event]]:
         yield events
 
 
-def _answer(
-    spark: SparkSession, query: Query, events: Sequence[Event], seed: int, *, sql: bool
-) -> list[dict[str, Any]]:
-    """Run a pipeline; returns the rows that came out.
+def _answers(
+    spark: SparkSession, queries: Sequence[Query], events: Sequence[Event], seed: int, *, sql: bool
+) -> list[list[dict[str, Any]]]:
+    """Run queries as one pipeline; returns the rows that came out of each.
 
     Raises:
-        TopologyException: it cannot be written.
-        SparkRelayError: it failed.
+        TopologyException: one cannot be written.
+        SparkRelayError: the pipeline failed.
     """
-    builder = StreamsBuilder()
-    kind = write_sql(query, builder, spark, _ANSWER) if sql else query.write(builder, spark, _ANSWER)
+    builder = StreamsBuilder(spark)
+    kinds = {
+        f"{_ANSWER}-{query.name}": write_sql(query, builder, spark, f"{_ANSWER}-{query.name}")
+        if sql
+        else query.write(builder, spark, f"{_ANSWER}-{query.name}")
+        for query in queries
+    }
     topology = builder.build()
     random = np.random.default_rng(seed)
-    cuts = sorted(random.choice(np.arange(1, len(events)), min(_BATCHES, len(events)) - 1, replace=False).tolist())
+    batches = _BATCHES if len(queries) == 1 else _BATCHES_TOGETHER
+    cuts = sorted(random.choice(np.arange(1, len(events)), min(batches, len(events)) - 1, replace=False).tolist())
     parts = [events[start:stop] for start, stop in pairwise([0, *cuts, len(events)])]
     replaced_after = int(random.integers(len(parts)))
-    if query.final:
+    if queries[0].final:
         parts += closing_events(events[-1]["arrived"])
     with TopologyTestDriver(topology, spark=spark, partitions=_PARTITIONS, batch="all") as driver:
         topics = {topic: driver.create_input_topic(topic) for topic in topology.source_topics}
-        out = driver.create_output_topic(_ANSWER)
         for number, part in enumerate(parts):
             for kind_of_event, topic in topics.items():
                 topic.pipe_rows(
@@ -140,8 +158,10 @@ def _answer(
             driver.process()
             if number == replaced_after:
                 driver.restart(from_changelog=True)
-        records = [(record.key, record.value) for record in out.read_records()]
-    return answered(kind, records)
+        return [
+            answered(kind, [(record.key, record.value) for record in driver.create_output_topic(sink).read_records()])
+            for sink, kind in kinds.items()
+        ]
 
 
 def answered(

@@ -14,11 +14,11 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.nexmark.answers import differing_rows
 from bench.nexmark.check import answered, closing_events, stamped
-from bench.nexmark.compare import differences
 from bench.nexmark.load import write_events
 from bench.nexmark.query import KEYS
-from bench.nexmark.truth import make_views, truth
+from bench.nexmark.truth import make_views
 from bench.results import read_messages
 from bench.topics import APPLICATION_PREFIX, run_topics
 from bench.workload import NEVER_DELETED
@@ -97,7 +97,7 @@ def _run(bootstrap_servers: str, spark: SparkSession, events: list[Event], query
             for message in messages
         ]
     rows = answered(kind, records)
-    differing = differences(rows, truth(spark, query))
+    differing = differing_rows(spark, query, rows)
     late = {"rows_late": drain.rows_late} if drain.rows_late else {}
     return {
         **figures,

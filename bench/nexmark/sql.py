@@ -181,9 +181,8 @@ OWN: Final[dict[str, OwnText]] = {
         f"{_WITHIN}; {_ANEW}",
         f"""
         SELECT bidder, auction.id AS auction, price, channel, url, bid_extra, name, emailAddress, creditCard, city,
-               state, person_extra, itemName, description, initialBid, reserve,
-               auction.dateTime AS auction_dateTime, expires,
-               category, auction.extra AS auction_extra
+               state, person_extra, itemName, description, initialBid, reserve, auction.dateTime AS auction_dateTime,
+               expires, category, auction.extra AS auction_extra
         FROM (SELECT bidder, price, channel, url, bid.extra AS bid_extra, name, emailAddress, creditCard, city,
                      state, person.extra AS person_extra, bid.dateTime AS at
               FROM bid JOIN person ON person.id = bidder AND {_apart("bid.dateTime", "person.dateTime")})

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.nexmark.compare import Answer
 from bench.nexmark.events import SCHEMAS
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from bench.nexmark.events import Event
     from bench.nexmark.query import Query
 
-__all__ = ["JSON_OPTIONS", "columns_of", "event_table", "keep_truth", "make_views", "truth", "views_of_files"]
+__all__ = ["JSON_OPTIONS", "columns_of", "event_table", "keep_truth", "make_views", "views_of_files"]
 
 _TYPES: Final = {"long": pa.int64(), "string": pa.string()}
 _TIMES: Final = ("dateTime", "expires", "arrived")
@@ -51,13 +49,6 @@ def views_of_files(spark: SparkSession, folder: Path) -> None:
 def columns_of(kind: str) -> list[str]:
     """Return the columns of a view, as SQL over the rows of :func:`event_table`."""
     return [f"timestamp_millis({name}) AS {name}" if name in _TIMES else name for name, _ in _fields(kind)]
-
-
-def truth(spark: SparkSession, query: Query) -> Answer:
-    """Return the rows of a query's SQL."""
-    frame = spark.sql(query.truth)
-    rows = frame.selectExpr(f"to_json(struct(*), {JSON_OPTIONS}) AS row").toArrow().column("row").to_pylist()
-    return Answer(tuple(frame.columns), _inexact(frame), [json.loads(row) for row in rows])
 
 
 def keep_truth(spark: SparkSession, query: Query, folder: Path) -> tuple[pa.Schema, frozenset[str]]:

@@ -73,6 +73,11 @@ NOT_IN: Final = (
     "NOT IN with a subquery is null where either side is: write NOT EXISTS with a = b in its WHERE, or LEFT ANTI JOIN"
 )
 SUBQUERY: Final = "a subquery here is EXISTS, IN, or one row by the key of a table; write others as joins"
+MATCHES_OF_TABLE: Final = (
+    "joins a table with a DataFrame, of which none or several rows may match: what once matched would stay in the sink "
+    "when the row changes. Put to_stream() before it, which joins each change, or write the DataFrame to a topic and "
+    'join with builder.table("topic", ...)'
+)
 MANY_ROWS_OF_TABLE: Final = (
     "of a table may drop rows or repeat them: what it once let through would stay in the sink when the row changes. "
     "Use where(...), or put to_stream() before it, to change each update by itself"
@@ -98,6 +103,7 @@ STEPS: Final = {
     "A union of tables": NO_UNION_OF_TABLES,
     "`dropDuplicates` and `distinct` of a table": ONE_ROW_EACH,
     "`explode`, `unpivot` and the like": MANY_ROWS_OF_TABLE,
+    "A join of a table with a DataFrame": MATCHES_OF_TABLE,
     "`monotonically_increasing_id()`, `spark_partition_id()`, `input_file_name()`": CUT_BY_SPARK,
     "`NOT IN` with a subquery of a table": NOT_IN,
     "Other subqueries of streams and tables": SUBQUERY,

@@ -442,13 +442,8 @@ class _Words(dict[int, str]):
             text = rows.node.words_of(rows.numbers.index(number))
         elif (made := rows.made.get(number)) is None:
             # A static DataFrame's.
-<<<<<<< HEAD
-            joins = (column for node, _ in rows.steps if node.kind == "Join" for column in node.output)
-            text = next((column.name for column in joins if column.number == number), "?")
-=======
             known = (column for node in rows.plan.below() for column in node.output)
             text = next((column.name for column in known if column.number == number), "?")
->>>>>>> f406852b4120f2727b4d0d6a1671eddcdc4f5c59
         elif (window := time_window(made)) is not None:
             text = window_words(window, self)
         else:

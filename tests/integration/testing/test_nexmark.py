@@ -28,11 +28,36 @@ def events():
     return list(parsed(json.dumps(event) for event in generated(2000, seed=7, events_per_second=20)))
 
 
+@pytest.fixture(scope="module")
+def few(events):
+    """Few of them: of ten seconds, so that some windows end."""
+    return events[:400]
+
+
+def test_every_answer_of_data_frames_is_sqls(spark, few):
+    verdicts = list(check(spark, few, QUERIES.values(), seed=3, together=True))
+    assert {one.query: one.text for one in verdicts if not one.exact} == {}
+    assert {one.query for one in verdicts} == QUERIES.keys()
+
+
+def test_every_answer_of_sql_text_is_sqls(spark, few):
+    verdicts = list(check(spark, few, QUERIES.values(), seed=4, sql=True, together=True))
+    assert {one.query: one.text for one in verdicts if not one.exact} == {}
+    assert {one.query for one in verdicts if one.rows} >= QUERIES.keys() - {"q2"}
+
+
 #: A calculation, final windows joined with rows, groups, the first row of each group of joined rows, and of those.
 @pytest.mark.parametrize("name", first_of(["q7", "q14", "q17", "q9", "q6"]))
 def test_an_answer_is_sqls(spark, events, name):
     (verdict,) = check(spark, events, [QUERIES[name]], seed=len(name))
     assert (verdict.text, verdict.rows >= 10) == ("exact", True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", QUERIES)
+def test_an_answer_of_sql_text_is_sqls(spark, events, name):
+    (verdict,) = check(spark, events, [QUERIES[name]], seed=len(name), sql=True)
+    assert (verdict.text, verdict.rows > 0) == ("exact", True)
 
 
 @pytest.mark.long

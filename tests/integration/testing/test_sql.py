@@ -87,6 +87,10 @@ QUERIES = [
         "SELECT user, page, seconds, row_number() OVER (PARTITION BY user ORDER BY seconds DESC) AS place FROM clicks "
         "QUALIFY place <= 1"
     ),
+    (
+        "WITH first AS (SELECT user, page, row_number() OVER (PARTITION BY user ORDER BY at) AS n FROM clicks), "
+        "one AS (SELECT user, page FROM first WHERE n = 1) SELECT page, count(*) AS n FROM one GROUP BY page"
+    ),
     "SELECT DISTINCT user FROM clicks",
     "SELECT user, page FROM clicks UNION ALL SELECT user, ad FROM views",
     "SELECT user FROM clicks UNION SELECT user FROM views",
@@ -149,6 +153,8 @@ def test_a_query_gives_what_spark_gives(spark, query):
         ("SELECT user, (SELECT max(city) FROM users) AS c FROM clicks", "one row by the key of a table"),
         ("SELECT user, lag(page) OVER (PARTITION BY user ORDER BY at) AS p FROM clicks", r"F.row_number\(\)"),
         ("SELECT user, date'today' AS d FROM clicks", r"current_date\(\)"),
+        ("SELECT user, n FROM users JOIN (SELECT 1 AS n) ON length(city) > n", "joins a table with a DataFrame"),
+        ("SELECT user FROM users LEFT SEMI JOIN (SELECT 1 AS n) ON length(city) > n", "joins a table with a DataFrame"),
         ("SELECT 1 AS one", "begin with a stream"),
         ("SHOW TABLES", "takes a query, not ShowTables"),
         ("SET a = b", "takes a query, not SetCommand"),

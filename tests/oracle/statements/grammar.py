@@ -29,6 +29,11 @@ _PLAIN: Final = (
 )
 #: Columns whose numbers are small: sums and averages of them are exact in any order.
 _SMALL: Final = frozenset({"n", "v", "x", "y", "weight", "m"})
+#: Aggregates that a row can be taken out of; and those of sessions, which can be merged.
+_TAKEN_BACK: Final = re.compile(r"(count|count_if|sum|try_sum|avg|stddev|median|percentile|mode|size)\(")
+_MERGED: Final = re.compile(
+    r"(?!.*DISTINCT)(count|count_if|sum|try_sum|avg|stddev|min|max|max_by|min_by|any|approx_\w+)\("
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +317,8 @@ class Generator:
 
     # -- aggregates -----------------------------------------------------------------------------------------------
 
-    def _call(self, rel: _Rel) -> tuple[str, str, bool]:
-        """Return an aggregate, its type, and whether it is exact."""
+    def _call(self, rel: _Rel, *, sessions: bool = False) -> tuple[str, str, bool]:
+        """Return an aggregate, its type, and whether it is exact; ``sessions`` for one of sessions."""
         r = self._r
         plain = self._of(rel, *_PLAIN)
         small = [name for name in rel.columns if name in _SMALL and name not in rel.inexact]
@@ -353,8 +358,11 @@ class Generator:
         if texts := self._of(rel, "string"):
             s = r.choice(texts)
             ways += [(f"listagg({s}, ',') WITHIN GROUP (ORDER BY {s})", "string", True)]
+        if (rel.table or sessions) and r.random() < 0.85:
+            # The others are refused.
+            pattern = _TAKEN_BACK if rel.table else _MERGED
+            ways = [way for way in ways if pattern.match(way[0])]
         text, kind, exact = r.choice(ways)
-        # A function has one of both; listagg none.
         if r.random() < 0.25 and re.fullmatch(r"[a-z_]+\([^()]*\)", text):
             text += f" FILTER (WHERE {self._condition(rel, 0)})"
         return text, kind, exact
@@ -393,8 +401,8 @@ class Generator:
             items.append(f"{word}.end AS {until[0]}")
             columns[until[0]] = "timestamp"
         inexact: set[str] = set()
-        for _ in range(r.choice([1, 1, 2, 3, 4])):
-            text, kind, exact = self._call(rel)
+        for _ in range(r.choice([0, 1, 1, 1, 2, 3, 4, 4])):
+            text, kind, exact = self._call(rel, sessions=any(word == "session_window" for _, word, _ in window))
             name = self._name("r")
             items.append(f"{text} AS {name}")
             columns[name] = kind
@@ -851,8 +859,13 @@ class Generator:
         names = self._some([name for name in self._of(rel, *_PLAIN) if name not in {"seq", "et"}], 1, 3)
         columns = {name: rel.columns[name] for name in names}
         nulls = self._left_out(rel, [(name, name, "") for name in names], window=False)
-        where = f" WHERE {' AND '.join(f'⟦true¦{name} IS NOT NULL⟧' for name in nulls)}" if nulls else ""
-        more = ", et" if method == "dropDuplicatesWithinWatermark" else ""
+        conditions = [f"⟦true¦{name} IS NOT NULL⟧" for name in nulls]
+        more = ""
+        if method == "dropDuplicatesWithinWatermark":
+            # Rows without a time all stay.
+            more = ", et"
+            conditions.append("et IS NOT NULL")
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         self._made.method = method, () if method == "distinct" else (names,)
         text = f"(SELECT ⟦¦DISTINCT ⟧{', '.join(names)}⟦{more}¦⟧ FROM {rel.text}{where})"
         return _Rel(text, columns, False, located=False)

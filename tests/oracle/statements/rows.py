@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
@@ -50,12 +50,14 @@ class Record:
         key: None for a record without a key.
         fields: of its value, as they stand in JSON; None for a tombstone.
         number: its place among all records; its timestamp says so, too.
+        partition: None for that of the key.
     """
 
     topic: str
     key: Any
     fields: dict[str, Any] | None
     number: int
+    partition: int | None = None
 
     @property
     def value(self) -> str | None:
@@ -76,11 +78,13 @@ class Data:
         columns: name of a view -> its columns with their types.
         parts: records that arrive between two cuts; those of the last parts close what is open.
         last: number of parts that close.
+        partitions: of each topic.
     """
 
     def __init__(self, seed: int | str, count: int = 80) -> None:
         self._random = r = random.Random(f"rows {seed}")
         self.key_type = r.choice(list(_KEYS))
+        self.partitions = r.choice([1, 2, 2, 3])
         self.columns: dict[str, dict[str, str]] = {}
         for name in STREAMS:
             more = sorted(r.sample(_MORE, 3))
@@ -217,11 +221,14 @@ class Data:
             if fields.get("et") is not None and new - seen:
                 seen |= new
                 chosen.append(record)
-        return chosen
+        # A partition without a row would hold the time of its task back.
+        ends = [next((one for one in chosen if one.topic == name), None) for name in STREAMS]
+        spread = range(self.partitions)
+        return [*chosen, *(replace(one, key=None, partition=at) for one in ends if one is not None for at in spread)]
 
     def _later(self, record: Record, number: int, seconds: int) -> Record:
         fields = {**(record.fields or {}), "et": _moment(number + seconds, 0), "seq": number}
-        return Record(record.topic, record.key, fields, number)
+        return replace(record, fields=fields, number=number)
 
 
 def _moment(seconds: int, micros: int) -> str:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.parts import Segment
-from sparkrelay.topology.refusals import CUT_BY_SPARK, MANY_ROWS_OF_TABLE
+from sparkrelay.topology.refusals import CUT_BY_SPARK, MANY_ROWS_OF_TABLE, MATCHES_OF_TABLE
 from sparkrelay.topology.rows import DRAWING, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sparkrelay.catalyst.tree import Expression
+    from sparkrelay.catalyst.tree import Expression, Plan
     from sparkrelay.topology.rows import Written
     from sparkrelay.topology.structure import Leg
 
@@ -55,6 +55,8 @@ def check_of_table(rows: Rows, where: object, method: str) -> None:
     """
     if rows.node.is_table and any(node.kind in MULTIPLYING for node, _ in rows.steps):
         raise TopologyException(f"{where}: {method}() {MANY_ROWS_OF_TABLE}")
+    if rows.node.is_table and any(_matches(node) for node, _ in rows.steps):
+        raise TopologyException(f"{where}: {method}() {MATCHES_OF_TABLE}")
 
 
 def _segments(leg: Leg) -> Iterator[Segment]:
@@ -122,6 +124,11 @@ def _check_taken_back(leg: Leg) -> None:
                 "changes, what was made of it before is taken back, and by then it would be something else. Compute it "
                 "in front of the table, or put to_stream() before it"
             )
+
+
+def _matches(node: Plan) -> bool:
+    """Return whether a node is a join that may drop rows or repeat them."""
+    return node.kind == "Join" and not node.join_type.startswith("ExistenceJoin")
 
 
 def check_deletions_pass(rows: Rows) -> None:

@@ -128,12 +128,12 @@ def take_range(terms: Terms, left: Rows, right: Rows, times: tuple[int, int]) ->
     bounds: dict[str, list[int]] = {"least": [], "most": []}
     rest, pairs = [], []
     for one in terms.rest:
-        found = [_bound(part, left, right, times) for part in _comparisons(one)]
-        if None in found:
-            rest.append(one)
-            continue
-        for kind, us in filter(None, found):
-            bounds[kind].append(us)
+        for part in _comparisons(one):
+            bound = _bound(part, left, right, times)
+            if bound is None:
+                rest.append(part)
+            else:
+                bounds[bound[0]].append(bound[1])
     for own, theirs in terms.pairs:
         plain = own.read.is_attribute and theirs.read.is_attribute
         if plain and _is_time(own.read.number, left, times[0]) and _is_time(theirs.read.number, right, times[1]):

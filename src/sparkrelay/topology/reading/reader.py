@@ -8,6 +8,7 @@ leaf
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.catalyst.frames import alias, analyzed, frame_of, leaf_number, project
@@ -57,6 +58,8 @@ class Reader:
         #: Number of a ``WITH`` clause's definition -> its plan; and its rows, once they are read.
         self._defined: dict[int, Plan] = {}
         self._shared: dict[int, Rows] = {}
+        #: Number of a definition -> how often it is read.
+        self._uses: Counter[int] = Counter()
 
     def read(self, frame: DataFrame) -> Rows:
         """Return the rows of a DataFrame over leaves.
@@ -64,7 +67,9 @@ class Reader:
         Raises:
             TopologyException: something in it cannot be done with streams and tables.
         """
-        return self._without_kafka(self.rows(self._with_joins(read_plan(analyzed(frame)))))
+        plan = self._with_joins(read_plan(analyzed(frame)))
+        self._uses = Counter(int(node.fields["cteId"]) for node in plan.below() if node.kind == "CTERelationRef")
+        return self._without_kafka(self.rows(plan))
 
     def _with_joins(self, plan: Plan) -> Plan:
         """Return a plan in which subqueries of streams and tables are joins.
@@ -120,6 +125,10 @@ class Reader:
                 self._defined |= {int(one.fields["id"]): one for one in definitions}
                 continue
             if at.kind == "CTERelationRef":
+                if self._uses[int(at.fields["cteId"])] == 1:
+                    # As a subquery: what is above it may belong to what is in it.
+                    at = self._inlined(at)
+                    continue
                 below = self._definition(at)
                 break
             if (place := self._passing(at)) is not None:
@@ -180,6 +189,15 @@ class Reader:
         used = zip(items(plan.output()), items(at.java.output()), strict=True)
         columns = [alias(one, str(other.name()), other.exprId()) for one, other in used]
         return with_rows(rows, frame_of(project(columns, plan), self.record.spark))
+
+    def _inlined(self, at: Plan) -> Plan:
+        """Return the plan of a ``WITH`` clause's definition, with the numbers of its only use."""
+        definition = self._defined[int(at.fields["cteId"])].java.child()
+        columns = [
+            one if one.exprId().equals(other.exprId()) else alias(one, str(other.name()), other.exprId())
+            for one, other in zip(items(definition.output()), items(at.java.output()), strict=True)
+        ]
+        return read_plan(project(columns, definition))
 
     def has_leaf(self, plan: Plan) -> bool:
         """Return whether rows of the pipeline are in a plan."""

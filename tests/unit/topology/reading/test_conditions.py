@@ -107,6 +107,13 @@ def test_the_range_of_time_is_read_from_the_condition(read, streams, text, earli
     assert len(terms.rest) == 1, "what is taken remains no condition"
 
 
+def test_of_between_one_bound_may_be_of_the_event_times(read, streams):
+    text = "clicked_ad = ad and seen between at and timestamp_seconds(tags.a) and seen <= at + interval 1 day"
+    terms, times = read(text)
+    assert take_range(terms, streams[0]._rows, streams[1]._rows, times) == (0, DAY)
+    assert [one.read.kind for one in terms.rest] == ["LessThanOrEqual"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
