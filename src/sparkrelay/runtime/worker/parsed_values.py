@@ -93,13 +93,14 @@ class ParsedFields:
 def add_parsed(added: Sequence[ParsedFields], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield rows with what is parsed behind their own columns."""
     for rows in batches:
-        made = dict(zip(rows.schema.names, rows.columns, strict=True))
-        for fields in added:
-            made |= fields.read(rows)
+        parsed = {name: column for fields in added for name, column in fields.read(rows).items()}
+        made = dict(zip(rows.schema.names, rows.columns, strict=True)) | parsed
         for text in {fields.text for fields in added if not fields.shows}:
             known = functools.reduce(pc.and_, (made[fields.agreed] for fields in added if fields.text == text))
             made[text] = pc.if_else(known, pa.scalar(None, made[text].type), made[text])
-        yield pa.RecordBatch.from_pydict(made)
+        # Whatever is never null is said to be so, as where there are no rows.
+        schema = pa.schema([*rows.schema, *(pa.field(name, column.type) for name, column in parsed.items())])
+        yield pa.RecordBatch.from_arrays([*made.values()], schema=schema)
 
 
 def _plain_times(texts: pa.Array, kind: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
