@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Plan
 
 _PREFIX: Final = "sparkrelay_"
-#: The alias of a leaf, in Spark's messages.
-_QUALIFIER: Final = re.compile(rf"`?{_PREFIX}\d+`?\.")
+#: The alias of a leaf, or of a subquery without one, in Spark's messages.
+_QUALIFIER: Final = re.compile(rf"`?(?:{_PREFIX}\d+|__auto_generated_subquery_name)`?\.")
 
 
 def analyzed(frame: AnyFrame) -> Any:

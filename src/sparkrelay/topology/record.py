@@ -42,10 +42,17 @@ _NodeT = TypeVar("_NodeT", bound="Node")
 
 #: Spark's metadata of a column that a watermark goes by.
 DELAY = "spark.watermarkDelayMs"
-_TWO_COLUMNS = (
-    ". Two columns have that name, or names that differ in case only, which are one to Spark: give one of them another "
-    "name with alias(), as in groupBy(F.col('s.a').alias('s_a')) beside a column a, or drop() it"
-)
+#: Spark's errors, of which it does not say what to write instead -> that.
+_INSTEAD = {
+    "AMBIGUOUS_REFERENCE": (
+        ". Two columns have that name, or names that differ in case only, which are one to Spark: give one of them "
+        "another name with alias(), as in groupBy(F.col('s.a').alias('s_a')) beside a column a, or drop() it"
+    ),
+    "INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY": (
+        ". Join with that stream by a range of time, such as with LEFT SEMI JOIN; or keep a table of it, to_table() or "
+        "GROUP BY, and ask that"
+    ),
+}
 
 
 class Record:
@@ -257,8 +264,8 @@ def spark_errors(call_site: CallSite | str) -> Iterator[None]:
     except PySparkException as error:
         # Of an error that is not Spark's own, such as a requirement of the JVM's, there is no message.
         message = without_leaves(next(iter((error.getMessage() or str(error)).splitlines()), repr(error)))
-        ambiguous = isinstance(error, AnalysisException) and error.getCondition() == "AMBIGUOUS_REFERENCE"
-        raise TopologyException(f"{call_site}: {message}{_TWO_COLUMNS if ambiguous else ''}") from error
+        condition = error.getCondition() if isinstance(error, AnalysisException) else None
+        raise TopologyException(f"{call_site}: {message}{_INSTEAD.get(condition or '', '')}") from error
     except Py4JError as error:
         # What PySpark has no error of its own for: behind the JVM's class stand its stack's frames.
         cause = next((line for line in str(error).splitlines() if line.startswith(": ")), ": the arguments do not fit")

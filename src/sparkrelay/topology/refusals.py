@@ -217,7 +217,9 @@ OF_NODES: Final = {
         ("LocalRelation", "LogicalRDD", "OneRowRelation", "Range"),
         "its rows come from no topic: begin with a stream or a table, and join with others",
     ),
-    **dict.fromkeys(("Intersect", "Except"), "it compares whole tables; a stream has no end"),
+    "Intersect": "it compares whole tables: write EXISTS, or LEFT SEMI JOIN",
+    "Except": "it compares whole tables: write NOT EXISTS, or LEFT ANTI JOIN",
+    "LateralJoin": "write it as a join, or as columns; explode() makes several rows of one",
     **dict.fromkeys(
         ("Repartition", "RepartitionByExpression"), 'use repartition("column"), which goes through a topic'
     ),

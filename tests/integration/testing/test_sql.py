@@ -58,6 +58,10 @@ QUERIES = [
     "SELECT s, count(*) AS n FROM (SELECT user, sum(seconds) AS s FROM clicks GROUP BY user) GROUP BY s",
     "SELECT user, page, city FROM clicks JOIN users USING (user)",
     "SELECT c.user, page, city FROM clicks c LEFT JOIN users u ON u.user = c.user AND city = 'Oslo'",
+    (
+        "SELECT page, count(*) AS n, count(city) AS c FROM (SELECT page, city FROM clicks c LEFT JOIN users u "
+        "ON u.user = c.user AND city = 'Oslo') GROUP BY page"
+    ),
     "SELECT user, page, c FROM clicks JOIN (SELECT user, upper(city) AS c FROM users WHERE city = 'Oslo') USING (user)",
     "SELECT user, page FROM clicks LEFT SEMI JOIN users USING (user)",
     "SELECT user, page FROM clicks LEFT ANTI JOIN users USING (user)",
@@ -148,7 +152,8 @@ def test_a_query_gives_what_spark_gives(spark, query):
         ("SELECT user FROM clicks ORDER BY user", "no order"),
         ("SELECT user FROM clicks LIMIT 3", "no end"),
         ("SELECT count(*) FROM clicks", "group by a column"),
-        ("SELECT user FROM clicks EXCEPT SELECT user FROM users", "compares whole tables"),
+        ("SELECT user FROM clicks EXCEPT SELECT user FROM users", "compares whole tables: write NOT EXISTS"),
+        ("SELECT user FROM clicks INTERSECT SELECT user FROM users", "compares whole tables: write EXISTS"),
         ("SELECT user FROM clicks WHERE user NOT IN (SELECT user FROM users)", "write NOT EXISTS"),
         ("SELECT user, (SELECT max(city) FROM users) AS c FROM clicks", "one row by the key of a table"),
         ("SELECT user, lag(page) OVER (PARTITION BY user ORDER BY at) AS p FROM clicks", r"F.row_number\(\)"),

@@ -8,11 +8,11 @@ A statement is one text of Spark SQL, now and then with a method of DataFrames b
 It ends **exact**, **wrong**, or **refused** with a reason: an error of ours, at build time, that says what to write
 instead. Any other exception is a **fault**.
 
-The rows of ten statements are made of one seed (:mod:`~tests.oracle.statements.rows`): streams ``clicks`` and ``views``
-with a watermark and ``logs`` without one; tables ``users`` and ``items``, whose rows come, change and go; a table
-``codes`` and a global table ``world``, which are complete before anything else; and a DataFrame ``fixed``. Streams are
-their rows, tables the last row of each key. Later rows close windows and outer joins; what they bring out themselves is
-left out.
+The rows of fifteen statements are made of one seed (:mod:`~tests.oracle.statements.rows`): streams ``clicks`` and
+``views`` with a watermark and ``logs`` without one; tables ``users`` and ``items``, whose rows come, change and go; a
+table ``codes`` and a global table ``world``, which are complete before anything else; and a DataFrame ``fixed``.
+Streams are their rows, tables the last row of each key. Later rows close windows and outer joins; what they bring out
+themselves is left out.
 
 The grammar (:mod:`~tests.oracle.statements.grammar`), by the nodes of Catalyst's plans that it makes:
 

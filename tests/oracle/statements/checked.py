@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import math
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["TOGETHER", "Outcome", "outcomes"]
 
 #: So many statements share their rows, and a pipeline.
-TOGETHER: Final = 10
+TOGETHER: Final = 15
 _VIEW: Final = re.compile(rf"\b({'|'.join((*STREAMS, *TABLES))})\b")
 _TIME_FORMAT: Final = "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSXXX"
 _OPTIONS: Final = (
@@ -93,7 +94,7 @@ def outcomes(spark: SparkSession, seed: int | str, first: int, count: int) -> It
     Args:
         spark: a local session.
         seed: what stands for all of them.
-        first: number of the first one. Statements ``10 n`` to ``10 n + 9`` share their rows.
+        first: number of the first one. Statements ``15 n`` to ``15 n + 14`` share their rows.
         count: how many.
     """
     logging.getLogger("sparkrelay").setLevel(logging.ERROR)
@@ -225,6 +226,8 @@ class _Group:
                             driver.restart(from_changelog=True)
                         case 2:
                             standby.promote()
+            # A stream whose rows a filter drops holds the others' time back for so long.
+            driver.advance_wall_clock_time(dt.timedelta(minutes=2))
             found = {}
             for number, statement in statements.items():
                 records = driver.create_output_topic(f"out-{number}").read_records()

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from sparkrelay import hidden_columns
-from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project
+from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project, replaced
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.delay.step import RECORD_TIME, Delay
@@ -337,12 +337,11 @@ def _finished(  # noqa: PLR0917 - what is known of one step
     keys = {number: known[numbers[index]] for index, number in enumerate(side.key)}
     theirs = {int(one.exprId().id()): one for one in items(analyzed(side.rows.frame).output())}
     if rest:
-        # The columns of the table, by the numbers that the condition knows them by.
-        through = [alias({**given, **keys}[number], str(one.name()), one.exprId()) for number, one in theirs.items()]
-        plan = project([*own, *made, *through], plan)
+        # In place of the table's columns, which are made only behind it: those that were found.
         condition = rest[0].java
         for one in rest[1:]:
             condition = catalyst("expressions.And", condition, one.java)
+        condition = replaced(condition, [(one, {**given, **keys}[number]) for number, one in theirs.items()])
         if how == "inner":
             plan = catalyst("plans.logical.Filter", condition, plan)
         else:
@@ -370,5 +369,5 @@ def _finished(  # noqa: PLR0917 - what is known of one step
         if how == "left" and (number in keys or rest):
             value = catalyst("expressions.If", found, value, literal.create(None, value.dataType()))
         shown.append(alias(value, str(one.name()), one.exprId()))
-    rows.node.finish = 3 if rest else 1
+    rows.node.finish = 2 if rest else 1
     return with_rows(rows, frame_of(project(shown, plan), reader.record.spark))
