@@ -105,7 +105,7 @@ STEPS: Final = {
     "`explode`, `unpivot` and the like": MANY_ROWS_OF_TABLE,
     "A join of a table with a DataFrame": MATCHES_OF_TABLE,
     "`monotonically_increasing_id()`, `spark_partition_id()`, `input_file_name()`": CUT_BY_SPARK,
-    "`NOT IN` with a subquery of a table": NOT_IN,
+    "`NOT IN` with a subquery of a table, of columns that may be null": NOT_IN,
     "Other subqueries of streams and tables": SUBQUERY,
 }
 

@@ -11,7 +11,7 @@ left to Spark.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -112,7 +112,7 @@ def parsed_values(rows: Rows, outputs: Iterable[int], given: Mapping[str, str | 
                 if fields is not None:
                     found[key] = text, there, fields
     shown = {text: _shows(rows, text, outputs, found) for text, _, _ in found.values()}
-    return [ParsedValue(key, call, fields.showing(shown[text])) for key, (text, call, fields) in found.items()]
+    return [ParsedValue(key, call, replace(fields, shows=shown[text])) for key, (text, call, fields) in found.items()]
 
 
 def key_of(rows: Rows, call: Expression) -> str | None:

@@ -7,7 +7,7 @@ declines all others, which Spark then reads itself. So Spark reads Avro that our
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -58,10 +58,6 @@ class ParsedFields:
     def names(self) -> tuple[str, ...]:
         """Names of the columns that hold the fields."""
         return tuple(f"{self.agreed}_{place}" for place in range(len(self.fields)))
-
-    def showing(self, shows: bool) -> ParsedFields:
-        """Return the same for texts that something else reads, or not."""
-        return replace(self, shows=shows)
 
     def read(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns of rows."""
