@@ -143,3 +143,14 @@ def test_late_rows_have_a_way_of_their_own(builder, F):
     assert "Processor: counts-late (stores: [counts])\n      late rows\n      --> planes-to-late" in text
     assert "Sink: planes-to-late (topic: late)\n      <-- counts-late" in text
     assert builder.build().sink_topics == {"late"}
+
+
+def test_a_lookup_s_further_conditions_are_said(builder):
+    builder.stream("clicks", key=String("user"), value=Json("page string, seconds int"))
+    builder.table("users", key=String("user"), value=Json("city string, age int"))
+    on = "clicks.user = users.user AND seconds > age"
+    builder.sql(f"SELECT page, city FROM clicks LEFT JOIN users ON {on}").to("cities")
+    builder.sql(f"SELECT page FROM clicks LEFT ANTI JOIN users ON {on}").to("others")
+    text = builder.build().describe()
+    assert "join(user, left, seconds > age)" in text
+    assert "join(user, left_anti, seconds > age)" in text

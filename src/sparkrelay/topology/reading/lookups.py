@@ -10,6 +10,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project, replaced
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
+from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.delay.step import RECORD_TIME, Delay
 from sparkrelay.topology.event_time import EventTime
@@ -113,7 +114,9 @@ def looked_up(reader: Reading, at: Plan, stream: Rows, table: Rows, terms: Terms
     made = items(attributes(StructType([*columns, found])))
     grace = call.grace
     said = ONE_SIDED.get(at.join_type, how)
-    text = f"join({', '.join(side.table.step.keys)}, {said}{'' if grace is None else f', grace={grace!r}'})"
+    # Of an inner join they are a condition behind it.
+    more = [words(one.read) for one in rest if how != "inner"] + ([] if grace is None else [f"grace={grace!r}"])
+    text = f"join({', '.join((*side.table.step.keys, said, *more))})"
     node = LookupNode(
         call_site=call.call_site,
         text=text,
