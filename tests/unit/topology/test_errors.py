@@ -134,7 +134,7 @@ def hours(stream, F):
         (lambda s, F: s.withColumns({"a": 1}), "Argument `col` should be Column or str, got int"),
         (lambda s, F: s.transform("f"), "transform() takes a function, not 'f'"),
         (lambda s, F: s.transform(lambda _: 3), "returned no rows of this builder, but 3"),
-        (lambda s, F: s.intersect(s), "intersect(): it compares whole tables; a stream has no end"),
+        (lambda s, F: s.intersect(s), "intersect(): it compares whole tables: write EXISTS, or LEFT SEMI JOIN"),
         (lambda s, F: s.to(""), "the topic's name is empty"),
         (lambda s, F: s.to(None), "a topic's name is a string, not None"),
         (lambda s, F: s.to("a b"), "'a b' cannot be a topic"),
