@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.catalyst.jvm import scala_object
+from sparkrelay.catalyst.jvm import catalyst_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,5 +30,5 @@ def as_joins(java: Any) -> Any:
         while before is None or not java.fastEquals(before):
             before = java
             for rule in ("PullupCorrelatedPredicates", name):
-                java = scala_object(f"org.apache.spark.sql.catalyst.optimizer.{rule}").apply(java)
+                java = catalyst_object(f"optimizer.{rule}").apply(java)
     return java

@@ -17,6 +17,7 @@ from sparkrelay.catalyst.frames import (
     analyzed,
     frame_of,
     leaf_frame,
+    project,
     with_children,
     without_leaves,
 )
@@ -25,9 +26,10 @@ from sparkrelay.catalyst.query_errors import query_errors_unlogged
 from sparkrelay.client.topic_schemas import TopicSchemas
 from sparkrelay.errors import SparkRelayError, TopologyException
 from sparkrelay.topology.rows import Leaf, Rows, Written
+from sparkrelay.topology.schemas import without_kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -195,6 +197,25 @@ def as_column(expression: Any) -> Column:
 def with_rows(rows: Rows, frame: DataFrame, *, unsaid: int = 0) -> Rows:
     """Return rows that a step of ours has made of others; ``unsaid`` are the nodes of its plan that need no words."""
     return Rows(rows.node, frame, rows.written, unsaid=unsaid)
+
+
+def projected(rows: Rows, columns: Iterable[Any], *, unsaid: int = 0) -> Rows:
+    """Return rows with other columns, which are made of theirs in the JVM."""
+    plan = project(columns, analyzed(rows.frame))
+    return with_rows(rows, frame_of(plan, rows.frame.sparkSession), unsaid=unsaid)
+
+
+def only(rows: Rows, numbers: Collection[int]) -> Rows:
+    """Return rows with the columns of these numbers alone."""
+    output = items(analyzed(rows.frame).output())
+    kept = [one for one, column in zip(output, rows.columns, strict=True) if column.number in numbers]
+    return rows if len(kept) == len(output) else projected(rows, kept)
+
+
+def without_kafka_columns(rows: Rows) -> Rows:
+    """Return rows without Kafka's own columns."""
+    shown = without_kafka(rows.schema).fields
+    return only(rows, {column.number for column in rows.columns if column.field in shown})
 
 
 def named(rows: Rows, *more: Column) -> Rows:

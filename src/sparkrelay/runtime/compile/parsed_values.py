@@ -117,7 +117,7 @@ def parsed_values(rows: Rows, outputs: Iterable[int], given: Mapping[str, str | 
 
 def key_of(rows: Rows, call: Expression) -> str | None:
     """Return what calls have in common that parse the same bytes alike; None where the worker cannot."""
-    if not _parses(call) or (text := _text(rows, call)) is None:
+    if (text := _text(rows, call)) is None:
         return None
     if call.kind == _AVRO:
         schema, options = call.children[1:]

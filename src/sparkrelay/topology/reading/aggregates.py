@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType, _parse_datatype_json_string
 
 from sparkrelay import hidden_columns
-from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, project, replaced
+from sparkrelay.catalyst.frames import alias, analyzed, attributes, replaced
 from sparkrelay.catalyst.intervals import interval_us
 from sparkrelay.catalyst.jvm import items, kind
 from sparkrelay.catalyst.windows import time_window
@@ -24,7 +24,7 @@ from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, require_same_time
 from sparkrelay.topology.reading.regrouping import SESSION, WINDOW, regrouped
-from sparkrelay.topology.record import DELAY, as_column, attribute, begin, spark_errors, unique, with_rows
+from sparkrelay.topology.record import DELAY, as_column, attribute, begin, projected, spark_errors, unique, with_rows
 from sparkrelay.topology.refusals import ALL_ROWS, SESSIONS_OF_TABLE, SESSIONS_WITHOUT_END
 from sparkrelay.topology.schemas import check_groupable, without_metadata
 from sparkrelay.topology.spread import Spread
@@ -199,7 +199,7 @@ def _finished(
         whole = result.child() if kind(result) == "Alias" else result
         of = output[len(keys) + direct[place]] if place in direct else replaced(whole, known)
         columns.append(alias(of, result.name(), result.exprId()))
-    return with_rows(rows, frame_of(project(columns, analyzed(rows.frame)), rows.frame.sparkSession))
+    return projected(rows, columns)
 
 
 def _is_local(window: DataType) -> bool:

@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sparkrelay.catalyst.frames import analyzed, frame_of, project
-from sparkrelay.catalyst.jvm import items
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.dedup.step import Deduplication
 from sparkrelay.topology.reading.emitting import emitting, keyed
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
-from sparkrelay.topology.record import unique, with_rows
+from sparkrelay.topology.record import unique, without_kafka_columns
 from sparkrelay.topology.refusals import ONE_ROW_EACH
-from sparkrelay.topology.schemas import without_kafka
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -35,7 +32,7 @@ def deduplicated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
         raise TopologyException(f"{call.where}: {call.method}() is for streams: {ONE_ROW_EACH}")
     if at.kind == "Distinct" or call.method == "distinct":
         # Kafka's own columns make each row another one.
-        rows = _without_kafka(rows)
+        rows = without_kafka_columns(rows)
         numbers = [column.number for column in rows.columns]
     else:
         numbers = [one.number for one in at.by_field["keys"]]
@@ -60,12 +57,3 @@ def deduplicated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
         return Deduplication("", columns, within, made, watermark, call.logged, call.call_site, text)
 
     return emitting(record, call, taken, step, micros)
-
-
-def _without_kafka(rows: Rows) -> Rows:
-    plan = analyzed(rows.frame)
-    shown = without_kafka(rows.schema).fields
-    kept = [one for one, field in zip(items(plan.output()), rows.schema, strict=True) if field in shown]
-    if len(kept) == len(rows.columns):
-        return rows
-    return with_rows(rows, frame_of(project(kept, plan), rows.frame.sparkSession))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.catalyst.frames import analyzed, frame_of, project
-from sparkrelay.catalyst.jvm import items
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.reading import lookups, stream_joins, table_joins
 from sparkrelay.topology.reading.conditions import Both, terms_of
-from sparkrelay.topology.record import with_rows
+from sparkrelay.topology.record import only
 from sparkrelay.topology.refusals import STATIC, STREAM_ALONE
 
 if TYPE_CHECKING:
-    from sparkrelay.catalyst.tree import Expression, Plan
+    from sparkrelay.catalyst.tree import Plan
     from sparkrelay.topology.reading.calls import Reading
     from sparkrelay.topology.rows import Rows
 
@@ -55,7 +53,8 @@ def joined(reader: Reading, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     left, right = (reader.rows(child) for child in at.children)
     given = at.by_field.get("condition", ())
     if at.join_type in {"LeftSemi", "LeftAnti", "ExistenceJoin"} and right.node.is_table:
-        right = _read(right, given)
+        # What is joined with them sees no column of them but through the condition.
+        right = only(right, {number for one in given for number in one.references()})
     condition = Both(given[0], at.java.condition().get()) if given else None
     try:
         terms = terms_of(condition, left, right)
@@ -68,16 +67,6 @@ def joined(reader: Reading, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     if left.node.is_table:
         return lookups.looked_up(reader, at, right, left, terms, mirrored=True)
     return stream_joins.joined(reader, at, left, right, terms)
-
-
-def _read(rows: Rows, condition: tuple[Expression, ...]) -> Rows:
-    """Return rows of which a condition alone reads columns: those."""
-    numbers = {number for one in condition for number in one.references()}
-    plan = analyzed(rows.frame)
-    read = [one for one, column in zip(items(plan.output()), rows.columns, strict=True) if column.number in numbers]
-    if len(read) == len(rows.columns):
-        return rows
-    return with_rows(rows, frame_of(project(read, plan), rows.frame.sparkSession))
 
 
 def output_of(at: Plan) -> list[Any]:

@@ -21,10 +21,9 @@ from sparkrelay.topology.building.row_checks import check_of_table
 from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
 from sparkrelay.topology.reading.tables import holds_rows
-from sparkrelay.topology.record import over, with_rows
+from sparkrelay.topology.record import over, projected, without_kafka_columns
 from sparkrelay.topology.refusals import SUBQUERY, not_row_wise
 from sparkrelay.topology.rows import ROW_WISE, Rows, Written
-from sparkrelay.topology.schemas import without_kafka
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,13 +86,8 @@ class Reader:
 
     def _without_kafka(self, rows: Rows) -> Rows:
         """Return the rows of a table, or of a join of streams, without Kafka's own columns: those are of one record."""
-        shown = without_kafka(rows.schema)
         joined = isinstance(rows.node, EmittingNode) and rows.node.other is not None
-        if not (rows.node.is_table or joined) or len(shown) == len(rows.schema):
-            return rows
-        plan = analyzed(rows.frame)
-        kept = [one for one, field in zip(items(plan.output()), rows.schema, strict=True) if field in shown.fields]
-        return with_rows(rows, frame_of(project(kept, plan), self.record.spark))
+        return without_kafka_columns(rows) if rows.node.is_table or joined else rows
 
     def rows(self, plan: Plan, *, grouped: bool = False) -> Rows:
         """Return the rows that a node of the plan makes.
@@ -185,10 +179,8 @@ class Reader:
         if number not in self._shared:
             self._shared[number] = self.rows(self._defined[number])
         rows = self._shared[number]
-        plan = analyzed(rows.frame)
-        used = zip(items(plan.output()), items(at.java.output()), strict=True)
-        columns = [alias(one, str(other.name()), other.exprId()) for one, other in used]
-        return with_rows(rows, frame_of(project(columns, plan), self.record.spark))
+        used = zip(items(analyzed(rows.frame).output()), items(at.java.output()), strict=True)
+        return projected(rows, [alias(one, str(other.name()), other.exprId()) for one, other in used])
 
     def _inlined(self, at: Plan) -> Plan:
         """Return the plan of a ``WITH`` clause's definition, with the numbers of its only use."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, project
+from sparkrelay.catalyst.frames import alias, analyzed, attributes
 from sparkrelay.catalyst.jvm import items
 from sparkrelay.client.topic_schemas import is_framed
 from sparkrelay.errors import TopologyException
@@ -13,7 +13,7 @@ from sparkrelay.records.custom_format import CustomFormat
 from sparkrelay.records.format import Format
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import SourceNode
-from sparkrelay.topology.record import begin, with_rows
+from sparkrelay.topology.record import begin, projected
 from sparkrelay.topology.source_columns import source_columns
 from sparkrelay.topology.spread import Spread
 
@@ -120,13 +120,12 @@ def relation_rows(record: Record, call: Call, at: Plan) -> Rows:
             {k: options[k] for k in _AGREED & {*options}},
         )
     rows = record.relations[key]
-    plan = analyzed(rows.frame)
     known = {column.name: place for place, column in enumerate(rows.columns)}
-    output = plan.output()
+    output = analyzed(rows.frame).output()
     made = [
         alias(output.apply(known[str(one.name())]), str(one.name()), one.exprId()) for one in items(at.java.output())
     ]
-    return with_rows(rows, frame_of(project(made, plan), record.spark), unsaid=1)
+    return projected(rows, made, unsaid=1)
 
 
 def _with_schema(record: Record, form: Format | None, topics: Sequence[str], place: str, call_site: CallSite) -> Any:
