@@ -1,9 +1,6 @@
 """An instance that goes on without the records that do not decode, or make its function fail; else as `instance`."""
 
-import sys
-
 import instance
-from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
@@ -24,8 +21,4 @@ def pipeline(topics):
 
 
 if __name__ == "__main__":
-    # Python workers cannot import them.
-    cloudpickle.register_pickle_by_value(instance)
-    cloudpickle.register_pickle_by_value(sys.modules["__main__"])
-    instance.pipeline = pipeline
-    instance.main()
+    instance.run(pipeline)

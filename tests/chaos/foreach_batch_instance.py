@@ -5,7 +5,6 @@ import json
 import sqlite3
 
 import instance
-from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
@@ -41,7 +40,4 @@ def pipeline(topics):
 
 
 if __name__ == "__main__":
-    # Python workers cannot import it.
-    cloudpickle.register_pickle_by_value(instance)
-    instance.pipeline = pipeline
-    instance.main()
+    instance.run(pipeline)

@@ -1,9 +1,6 @@
 """An instance whose pipeline is a query, and one that is a Structured Streaming script; else as `instance`."""
 
-import sys
-
 import instance
-from pyspark import cloudpickle
 from pyspark.sql import SparkSession, functions as F
 
 from sparkrelay import Json, StreamsBuilder, String, register_data_sources
@@ -33,8 +30,4 @@ def pipeline(topics):
 
 
 if __name__ == "__main__":
-    # Python workers cannot import them.
-    cloudpickle.register_pickle_by_value(instance)
-    cloudpickle.register_pickle_by_value(sys.modules["__main__"])
-    instance.pipeline = pipeline
-    instance.main()
+    instance.run(pipeline)

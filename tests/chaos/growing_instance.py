@@ -1,9 +1,6 @@
 """An instance of one of three pipelines whose source topic changes while it runs; else as `instance`."""
 
-import sys
-
 import instance
-from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
@@ -23,8 +20,4 @@ def pipeline(topics):
 
 
 if __name__ == "__main__":
-    # Python workers cannot import them.
-    cloudpickle.register_pickle_by_value(instance)
-    cloudpickle.register_pickle_by_value(sys.modules["__main__"])
-    instance.pipeline = pipeline
-    instance.main()
+    instance.run(pipeline)

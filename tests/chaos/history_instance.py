@@ -1,9 +1,6 @@
 """An instance that looks into a table with a history, once at once and once after waiting; else as `instance`."""
 
-import sys
-
 import instance
-from pyspark import cloudpickle
 
 from sparkrelay import Json, StreamsBuilder, String
 
@@ -21,8 +18,4 @@ def pipeline(topics):
 
 
 if __name__ == "__main__":
-    # Python workers cannot import them.
-    cloudpickle.register_pickle_by_value(instance)
-    cloudpickle.register_pickle_by_value(sys.modules["__main__"])
-    instance.pipeline = pipeline
-    instance.main()
+    instance.run(pipeline)

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 
+from pyspark import cloudpickle
 from pyspark.sql import Window, functions as F
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
@@ -113,7 +114,15 @@ def choose_ways(ways):
             assert ways == "as it comes"
 
 
-def main():
+def run(own_pipeline):
+    """Run a script of its own as an instance of another pipeline."""
+    # Python workers cannot import them.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    cloudpickle.register_pickle_by_value(sys.modules["__main__"])
+    main(own_pipeline)
+
+
+def main(make=pipeline):
     settings = json.loads(sys.argv[1])
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -121,7 +130,7 @@ def main():
     spark.sparkContext.setLogLevel("ERROR")
     watch_transactions()
     choose_ways(settings["ways"])
-    streams = KafkaStreams(pipeline(settings["topics"]), settings["config"], spark=spark)
+    streams = KafkaStreams(make(settings["topics"]), settings["config"], spark=spark)
     # Python workers are up before the instance joins, so that a restart takes as little as it can.
     start_workers(spark)
     say("ready")

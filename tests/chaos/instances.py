@@ -205,6 +205,12 @@ class Succession:
         if with_state:
             remove_folder(self.state)
 
+    def die_in_turn(self, points, kills, write):
+        """Have so many die, at one point after the other, each after a call of `write`; every second loses its disk."""
+        for kill in range(kills):
+            write()
+            self.die_at(points[kill % len(points)], 2 + kill % 3, with_state=kill % 2)
+
     def last(self):
         """Start the next one, which does not die, and return it."""
         self._faults.unlink(missing_ok=True)

@@ -1,7 +1,6 @@
 """An instance that counts, and that is asked over HTTP; else as `instance`, which is beside it."""
 
 import instance
-from pyspark import cloudpickle
 
 from sparkrelay import Json, StreamsBuilder, String
 
@@ -15,7 +14,4 @@ def pipeline(topics):
 
 
 if __name__ == "__main__":
-    # Python workers cannot import it.
-    cloudpickle.register_pickle_by_value(instance)
-    instance.pipeline = pipeline
-    instance.main()
+    instance.run(pipeline)

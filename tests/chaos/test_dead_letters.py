@@ -50,9 +50,7 @@ def test_every_bad_record_is_kept_once_and_every_other_one_counted(
         return counted() == (len(good()), sum(good())) and letters().total() >= len(written) - len(good())
 
     with contextlib.closing(Succession(tmp_path, kafka, "dead_letter_instance.py", topics, config)) as instances:
-        for kill in range(kills):
-            write()
-            instances.die_at(POINTS[kill % len(POINTS)], 2 + kill % 3, with_state=kill % 2)
+        instances.die_in_turn(POINTS, kills, write)
         write()
         last = instances.last()
         wait_until(

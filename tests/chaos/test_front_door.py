@@ -82,9 +82,7 @@ def test_queries_and_scripts_are_exact(kills, kafka, make_topic, produce, consum
 
     settings = {"servers": kafka.bootstrap_servers, **topics}
     with contextlib.closing(Succession(tmp_path, kafka, "front_door_instance.py", settings)) as instances:
-        for kill in range(kills):
-            write()
-            instances.die_at(POINTS[kill % len(POINTS)], 2 + kill % 3, with_state=kill % 2)
+        instances.die_in_turn(POINTS, kills, write)
         write()
         produce(topics["clicks"], rows.closing())
         last = instances.last()

@@ -76,9 +76,7 @@ def test_every_row_finds_what_was_there_at_its_time(kills, kafka, make_topic, pr
         return Counter((row["id"], row.get("rate")) for row in rows if row["id"] >= 0)
 
     with contextlib.closing(Succession(tmp_path, kafka, "history_instance.py", topics)) as instances:
-        for kill in range(kills):
-            write()
-            instances.die_at(POINTS[kill % len(POINTS)], 2 + kill % 3, with_state=kill % 2)
+        instances.die_in_turn(POINTS, kills, write)
         write()
         produce(topics["orders"], times.closing())
         last = instances.last()

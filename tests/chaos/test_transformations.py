@@ -33,9 +33,7 @@ def test_every_row_is_numbered_once_and_every_timer_fires_once(
         return [row for row in found if not row["timer"]], [row["id"] for row in found if row["timer"]]
 
     with contextlib.closing(Succession(tmp_path, kafka, "transformation_instance.py", topics)) as instances:
-        for kill in range(kills):
-            write()
-            instances.die_at(POINTS[kill % len(POINTS)], 2 + kill % 3, with_state=kill % 2)
+        instances.die_in_turn(POINTS, kills, write)
         write()
         last = instances.last()
         ids = list(range(len(written)))

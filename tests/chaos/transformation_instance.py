@@ -1,9 +1,6 @@
 """An instance with a stateful processor, whose timers go by the clock; else as `instance`, which is beside it."""
 
-import sys
-
 import instance
-from pyspark import cloudpickle
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
@@ -58,8 +55,4 @@ def pipeline(topics):
 
 
 if __name__ == "__main__":
-    # Python workers cannot import them.
-    cloudpickle.register_pickle_by_value(instance)
-    cloudpickle.register_pickle_by_value(sys.modules["__main__"])
-    instance.pipeline = pipeline
-    instance.main()
+    instance.run(pipeline)

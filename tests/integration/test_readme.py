@@ -36,25 +36,35 @@ def line(carrier, day):
     return f'{carrier} {{"carrier":"{carrier}","window":{window},"flights":1,"mean_delay":{5.0 * day}}}'
 
 
+def write_scripts(folder, names, **scripts):
+    """Write scripts of pages to files, with other names in them."""
+    for name, script in scripts.items():
+        text = re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], script)
+        (folder / f"{name}.py").write_text(text)
+
+
+def check_answers(pipeline, log, written, wait_until):
+    """Have records produced beside a pipeline that runs; its answers are read by the page's reader."""
+    with running(log.parent / "producer.py") as producer:
+        assert producer.wait(120) == 0
+    wait_until(lambda: pipeline.poll() is not None or written(), f"no output\n{log.read_text()}", 300)
+    assert pipeline.poll() is None, log.read_text()
+    with running(log.parent / "reader.py", stdout=subprocess.PIPE) as reader:
+        expected = sorted(line(carrier, day) for carrier in CARRIERS for day in DAYS)
+        # It ends by itself, five minutes after the last row.
+        assert sorted(reader.stdout.readline().rstrip() for _ in expected) == expected, log.read_text()
+
+
 def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wait_until, tmp_path):
     flights, delays = make_topic("flights", 4), make_topic("delays", 4)
     names = {"localhost:9092": kafka.bootstrap_servers, 'stream("flights"': f'stream("{flights}"'}
     names |= {'send("flights"': f'send("{flights}"', '.to("delays"': f'.to("{delays}"', '["delays"]': f'["{delays}"]'}
     names |= {'"application.id": "delays"': f'"application.id": "{delays}"', '"look"': f'"look-{delays}"'}
-    for name, script in {"pipeline": PIPELINE, "producer": PRODUCER, "reader": READER}.items():
-        text = re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], script)
-        (tmp_path / f"{name}.py").write_text(text)
+    write_scripts(tmp_path, names, pipeline=PIPELINE, producer=PRODUCER, reader=READER)
     log = tmp_path / "pipeline.log"
     try:
         with log.open("wb") as out, running(tmp_path / "pipeline.py", stdout=out, stderr=out) as pipeline:
-            with running(tmp_path / "producer.py") as producer:
-                assert producer.wait(120) == 0
-            wait_until(lambda: pipeline.poll() is not None or consumed(delays), f"no output\n{log.read_text()}", 300)
-            assert pipeline.poll() is None, log.read_text()
-            with running(tmp_path / "reader.py", stdout=subprocess.PIPE) as reader:
-                expected = sorted(line(carrier, day) for carrier in CARRIERS for day in DAYS)
-                # It ends by itself, five minutes after the last row.
-                assert sorted(reader.stdout.readline().rstrip() for _ in expected) == expected, log.read_text()
+            check_answers(pipeline, log, lambda: consumed(delays), wait_until)
             assert line("AA", 1) in (ROOT / "docs" / "how-to" / "run.md").read_text().splitlines()
 
             # A terminal's Ctrl-C reaches every process of the script.
@@ -84,9 +94,7 @@ def test_the_pipeline_of_the_readme_in_sql(kafka, make_topic, consumed, wait_unt
     flights, delays = make_topic("flights", 4), make_topic("delays", 4)
     names = {"localhost:9092": kafka.bootstrap_servers, 'send("flights"': f'send("{flights}"'}
     names |= {'["delays"]': f'["{delays}"]', '"look"': f'"look-{delays}"'}
-    for name, script in {"producer": PRODUCER, "reader": READER}.items():
-        text = re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], script)
-        (tmp_path / f"{name}.py").write_text(text)
+    write_scripts(tmp_path, names, producer=PRODUCER, reader=READER)
     file, log = tmp_path / "pipeline.sql", tmp_path / "pipeline.log"
     file.write_text(SQL.replace("topic 'flights'", f"topic '{flights}'").replace("topic 'delays'", f"topic '{delays}'"))
     (tmp_path / "main.py").write_text("from sparkrelay.cli import main\n\nmain()\n")
@@ -97,13 +105,7 @@ def test_the_pipeline_of_the_readme_in_sql(kafka, make_topic, consumed, wait_unt
             log.open("wb") as out,
             running(tmp_path / "main.py", "sql", str(file), *options, *start, stdout=out, stderr=out) as pipeline,
         ):
-            with running(tmp_path / "producer.py") as producer:
-                assert producer.wait(120) == 0
-            wait_until(lambda: pipeline.poll() is not None or consumed(delays), f"no output\n{log.read_text()}", 300)
-            assert pipeline.poll() is None, log.read_text()
-            with running(tmp_path / "reader.py", stdout=subprocess.PIPE) as reader:
-                expected = sorted(line(carrier, day) for carrier in CARRIERS for day in DAYS)
-                assert sorted(reader.stdout.readline().rstrip() for _ in expected) == expected, log.read_text()
+            check_answers(pipeline, log, lambda: consumed(delays), wait_until)
             os.killpg(pipeline.pid, signal.SIGINT)
             assert pipeline.wait(120) == 130, log.read_text()
             assert re.search(r"stopped after .* 4 tasks released", log.read_text()), log.read_text()
