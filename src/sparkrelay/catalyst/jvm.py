@@ -53,6 +53,19 @@ def nodes(plan: Any) -> Iterator[Any]:
         yield from nodes(child)
 
 
+def nodes_above(plan: Any, known: Any) -> list[Any] | None:
+    """Return the nodes of a plan above another one that is in it, from the top down; None if there is a fork before."""
+    identity = java("java.lang.System").identityHashCode
+    known, above = identity(known), []
+    while identity(plan) != known:
+        children = plan.children()
+        if int(children.size()) != 1:
+            return None
+        above.append(plan)
+        plan = children.head()
+    return above
+
+
 def nothing() -> Any:
     """Return Scala's ``None``."""
     return java("scala.Option").empty()

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.catalyst.jvm import items
+from sparkrelay.catalyst.jvm import catalyst_object, items, nodes_above, seq
 from sparkrelay.catalyst.remembered import remembered
 from sparkrelay.catalyst.unsaid import UNSAID, ask_unsaid
 
@@ -159,13 +159,29 @@ class Plan:
         return tuple(Column(int(one.exprId().id()), str(one.name())) for one in items(self.java.output()))
 
 
-def read_plan(java: JavaObject) -> Plan:
-    """Return an analysed plan, read in one call to the JVM, and few more where JSON does not say all."""
-    text = str(java.toJSON())
-    plan = _plan(json.loads(text), java)
+def read_plan(java: JavaObject, known: Plan | None = None) -> Plan:
+    """Return an analysed plan, read in one call to the JVM, and few more where JSON does not say all.
+
+    Args:
+        java: the plan in the JVM.
+        known: a plan that it may be, or be made of, as it was read before. A window takes 50 ms to read.
+    """
+    above = None if known is None else nodes_above(java, known.java)
+    if known is not None and above == []:
+        return known
+    if above is None:
+        known, read = None, java
+    else:
+        read = catalyst_object("plans.logical.OneRowRelation").apply()
+        for node in reversed(above):
+            read = node.withNewChildren(seq([read]))
+    text = str(read.toJSON())
+    plan = _plan(json.loads(text), java, known)
     if any(field in text for field in UNSAID):
-        for node in plan.below():
-            ask_unsaid(node.expressions, node)
+        for one in plan.below():
+            if one is known:
+                break
+            ask_unsaid(one.expressions, one)
     return plan
 
 
@@ -186,18 +202,21 @@ class _Fields(dict[str, tuple["Expression", ...]]):
         return ()
 
 
-def _plan(nodes: list[dict[str, Any]], source: JavaObject | None) -> Plan:
-    """Return a plan given its nodes from the root on, each before what is below it."""
+def _plan(nodes: list[dict[str, Any]], source: JavaObject | None, known: Plan | None = None) -> Plan:
+    """Return a plan given its nodes from the root on, each before what is below it; ``known`` stands for the last."""
     rest = iter(nodes)
 
     def read() -> Plan:
         node = next(rest)
+        if known is not None and not node["num-children"]:
+            return known
         children = tuple(read() for _ in range(node["num-children"]))
         fields = {name: value for name, value in node.items() if name not in _OWN}
         by_field = _Fields({name: found for name, value in fields.items() if (found := tuple(_expressions(value)))})
         plan = Plan(_kind(node), children, fields, by_field)
         for place, child in enumerate(children):
-            child.source = plan, place
+            if child is not known:
+                child.source = plan, place
         return plan
 
     root = read()

@@ -10,6 +10,7 @@ A partition is a directory with the file ``log``, and a file ``open-<id>`` for e
 from __future__ import annotations
 
 import mmap
+import shutil
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +46,13 @@ class FileLog:
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
+        #: How often all records were removed.
+        self.cleared = 0
+
+    def clear(self) -> None:
+        """Remove all records, and begin at offset 0 again."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self.cleared += 1
 
     def append(self, partition: TopicPartition, batches: bytes) -> None:
         """Append record batches outside of any transaction, assigning their offsets."""

@@ -209,6 +209,12 @@ class DriverTasks:
         self._tasks = []
         self._global_tables.close()
 
+    def clear(self) -> None:
+        """Remove all records, all state and all offsets of the closed tasks."""
+        self.remove_state()
+        self._log.clear()
+        self._transactions = _FileTransactions(self._log)
+
     def remove_state(self) -> None:
         """Remove the local state of all tasks."""
         shutil.rmtree(self._state_dir, ignore_errors=True)

@@ -154,12 +154,13 @@ class TestOutputTopic:
         self._value = value or Raw()
         self._files = files
         self._next = dict.fromkeys(range(files.partitions), 0)
+        self._cleared = files.log.cleared
 
     def read_records(self) -> list[TestRecord]:
         """Return the records written since the last call, each partition's in order."""
         self._files.process()
         found = []
-        for number, start in self._next.items():
+        for number, start in self._read_up_to().items():
             partition = TopicPartition(self._topic, number)
             end = self._files.log.end(partition)
             columns = self._files.log.read(partition, start, end, ("key", "value", "timestamp", "headers"))
@@ -182,7 +183,14 @@ class TestOutputTopic:
     def is_empty(self) -> bool:
         """Whether nothing was written since the last read."""
         self._files.process()
-        return all(self._files.log.end(TopicPartition(self._topic, number)) == at for number, at in self._next.items())
+        ends = (self._files.log.end(TopicPartition(self._topic, number)) for number in self._next)
+        return [*ends] == [*self._read_up_to().values()]
+
+    def _read_up_to(self) -> dict[int, int]:
+        """Return the offsets that the next records have, by partition."""
+        if self._cleared != self._files.log.cleared:
+            self._cleared, self._next = self._files.log.cleared, dict.fromkeys(self._next, 0)
+        return self._next
 
 
 def _json(value: Any) -> str:

@@ -172,8 +172,7 @@ class TopologyTestDriver:
         Raises:
             SparkRelayError: the error of an instance, for example a record that cannot be decoded.
         """
-        if self._closed:
-            raise ValueError("the test driver is closed")
+        self._require_open()
         self._tasks.process()
 
     def store(self, name: str) -> list[dict[str, Any]]:
@@ -222,6 +221,20 @@ class TopologyTestDriver:
             self._tasks.remove_state()
         self._tasks.open()
 
+    def clear(self, *, wall_clock_time: int = 0) -> None:
+        """Remove all records and all state, so that the next test finds the driver as if it were new.
+
+        A pipeline is planned once for a driver, which takes longer than a test of a few rows.
+
+        Args:
+            wall_clock_time: as for a new one.
+        """
+        self._require_open()
+        self._tasks.close()
+        self._tasks.clear()
+        self._now_ms = wall_clock_time
+        self._tasks.open()
+
     def close(self) -> None:
         """Stop the instance and remove its files."""
         self._closed = True
@@ -229,6 +242,10 @@ class TopologyTestDriver:
             self._tasks.close()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError("the test driver is closed")
 
     def __enter__(self) -> Self:
         return self

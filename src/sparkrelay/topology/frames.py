@@ -19,7 +19,7 @@ from pyspark.sql import GroupedData
 from pyspark.sql.classic.dataframe import DataFrame
 
 from sparkrelay.catalyst.frames import analyzed, without_leaves
-from sparkrelay.catalyst.jvm import java, patterns
+from sparkrelay.catalyst.jvm import nodes_above, patterns
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.building.row_checks import MULTIPLYING, check_of_table, check_places
 from sparkrelay.topology.call_site import find_call_site
@@ -125,7 +125,7 @@ class Frame(DataFrame):
             return type(self)._of(self._record, Rows(rows.node, made, written, pending=outer))
         kinds = _new_kinds(analyzed(made), analyzed(rows.frame))
         if kinds is not None and kinds <= ROW_WISE and rows.pending is None:
-            now = Rows(rows.node, made, written)
+            now = Rows(rows.node, made, written, known=rows.known_plan)
             if not kinds.isdisjoint(MULTIPLYING):
                 check_of_table(now, call.call_site, call.method)
             check_places(now)
@@ -134,12 +134,13 @@ class Frame(DataFrame):
             with _calls():
                 read = Reader(self._record, call, (rows, *known)).read(made)
         except Unlimited as error:
-            return self._next(Rows(rows.node, made, written, pending=str(error)))
+            return self._next(Rows(rows.node, made, written, pending=str(error), known=rows.known_plan))
         for one in (rows, *known):
             self._record.led_on(one)
         if read.node is rows.node:
-            return self._next(Rows(rows.node, read.frame, written))
-        return frame_at(self._record, Rows(read.node, read.frame, (*read.written, written[-1])))
+            return self._next(Rows(rows.node, read.frame, written, known=read.known_plan))
+        behind = Rows(read.node, read.frame, (*read.written, written[-1]), known=read.known_plan)
+        return frame_at(self._record, behind)
 
     def _next(self, rows: Rows) -> Any:
         self._record.unused = {one: line for one, line in self._record.unused.items() if one is not self._rows}
@@ -277,19 +278,10 @@ class _calls:  # noqa: N801 - a context
 
 def _new_kinds(plan: Any, before: Any) -> frozenset[str] | None:
     """Return the kinds of nodes that a plan has above another one; None if it is more than that, as with a subquery."""
-    identity = java("java.lang.System").identityHashCode
-    known = identity(before)
-    kinds: set[str] = set()
-    at = plan
-    while identity(at) != known:
-        if at.containsAnyPattern(patterns("PLAN_EXPRESSION")):
-            return None
-        kinds.add(str(at.nodeName()))
-        children = at.children()
-        if int(children.size()) != 1:
-            return None
-        at = children.head()
-    return frozenset(kinds)
+    above = nodes_above(plan, before)
+    if above is None or any(node.containsAnyPattern(patterns("PLAN_EXPRESSION")) for node in above):
+        return None
+    return frozenset(str(node.nodeName()) for node in above)
 
 
 #: Whether rows are a table's -> what they are to users.

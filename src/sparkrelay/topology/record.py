@@ -196,7 +196,7 @@ def as_column(expression: Any) -> Column:
 
 def with_rows(rows: Rows, frame: DataFrame, *, unsaid: int = 0) -> Rows:
     """Return rows that a step of ours has made of others; ``unsaid`` are the nodes of its plan that need no words."""
-    return Rows(rows.node, frame, rows.written, unsaid=unsaid)
+    return Rows(rows.node, frame, rows.written, unsaid=unsaid, known=rows.known_plan)
 
 
 def projected(rows: Rows, columns: Iterable[Any], *, unsaid: int = 0) -> Rows:
@@ -243,6 +243,10 @@ def over(below: Rows, steps: Sequence[tuple[Plan, int]]) -> Rows:
     """Return rows behind row-wise nodes, given from the top down, each with which child the rows come from."""
     if not steps:
         return below
+    nodes = [*(node for node, _ in steps), None if below.known_plan is None else below.plan]
+    if all(node.children[place] is child for (node, place), child in zip(steps, nodes[1:], strict=True)):
+        top = steps[0][0]
+        return Rows(below.node, frame_of(top.java, below.frame.sparkSession), below.written, known=top)
     plan = analyzed(below.frame)
     for node, place in reversed(steps):
         children = [child.java for child in node.children]

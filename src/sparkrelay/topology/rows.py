@@ -46,7 +46,7 @@ _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _NOW_AS_TEXT: Final = re.compile(r"\s*(?:(?:now|today|tomorrow|yesterday)\b|T?\d{1,2}:)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Leaf:
     """What stands for the rows that come out of a node, wherever the pipeline goes on from there.
 
@@ -59,6 +59,11 @@ class Leaf:
     number: int
     frame: DataFrame
     columns: StructType
+
+    @remembered
+    def plan(self) -> Plan:
+        """The leaf's own plan."""
+        return read_plan(analyzed(self.frame))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +120,7 @@ class Rows:
         first: True where they come from the node itself although a topic behind it is where others begin.
         unsaid: how many of the last nodes of their plan are ours, and need no words.
         pending: what has to follow them before they can be used; None: nothing.
+        known: a plan that theirs is, or is made of, if one was read.
     """
 
     def __init__(
@@ -126,8 +132,10 @@ class Rows:
         first: bool = False,
         unsaid: int = 0,
         pending: str | None = None,
+        known: Plan | None = None,
     ) -> None:
         self.pending = pending
+        self._known = known
         self.node = node
         self.unsaid = unsaid
         self.frame = frame
@@ -137,7 +145,12 @@ class Rows:
     @remembered
     def plan(self) -> Plan:
         """Their plan."""
-        return read_plan(analyzed(self.frame))
+        return read_plan(analyzed(self.frame), self._known or self.node.leaf.plan)
+
+    @property
+    def known_plan(self) -> Plan | None:
+        """Their plan, or one that it is made of, if one was read that is more than the leaf."""
+        return self.__dict__.get("plan", self._known)
 
     @remembered
     def schema(self) -> StructType:

@@ -76,6 +76,25 @@ def test_each_record_is_taken_as_it_comes(spark):
         assert users.is_empty, "a tombstone ends before an aggregation"
 
 
+def test_a_driver_that_was_cleared_is_as_if_it_were_new(spark):
+    with TopologyTestDriver(shops(), spark=spark, wall_clock_time=5) as driver:
+        topic, out = driver.create_input_topic("orders"), driver.create_output_topic("users")
+        for name in ("read before", "not read before"):
+            for amount, total in ((3, 3), (4, 7)):
+                topic.pipe_input("ada", {"id": 1, "shop": "x", "amount": amount})
+                if name == "read before":
+                    assert [row["total"] for row in out.read_rows()] == [total]
+            driver.clear(wall_clock_time=9)
+            assert out.is_empty
+            assert (driver.store("orders-by-user"), driver.store("orders-by-shop")) == ([], [])
+        topic.pipe_input("ada", {"id": 1, "shop": "x", "amount": 1})
+        assert [(row.value["total"], row.timestamp) for row in out.read_records()] == [(1, 9)]
+        driver.restart(from_changelog=True)
+        assert stored(driver, "orders-by-user", "user") == {"ada": (1, 1)}
+    with pytest.raises(ValueError, match="closed"):
+        driver.clear()
+
+
 @pytest.mark.parametrize("seed", first_of(range(3)))
 def test_cuts_restarts_and_restores_make_no_difference(spark, seed):
     rows, cuts = orders(seed, 60), random.Random(seed)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sparkrelay import Topology
     from sparkrelay.testing import TestRecord
 
 __all__ = ["FUNCTIONS", "Standby", "differences", "differences_together"]
@@ -55,12 +54,13 @@ def differences(case: Case, spark: SparkSession) -> list[str]:
     specs.py says, and its stores after each record.
     """
     try:
-        return [
-            *_as_they_come(case, spark),
-            *(_as_they_come(case, spark, case["batches"]) if "batches" in case else ()),
-            *_in_the_end([case], spark, _ALL, random.Random(0), cuts=0.0),
-            *_in_the_end([case], spark, "cut at random", random.Random(case["name"]), cuts=_CUTS),
-        ]
+        with TopologyTestDriver(built(case), spark=spark) as driver:
+            return [
+                *_as_they_come(case, driver),
+                *(_as_they_come(case, driver, case["batches"]) if "batches" in case else ()),
+                *_in_the_end([case], driver, _ALL, random.Random(0), cuts=0.0),
+                *_in_the_end([case], driver, "cut at random", random.Random(case["name"]), cuts=_CUTS),
+            ]
     except SparkRelayError as error:
         return [f"{case['name']}: refused, or failed: {error}"]
 
@@ -74,8 +74,10 @@ def differences_together(cases: Sequence[Case], spark: SparkSession) -> list[str
     apart = [_renamed(case, f"case-{number}-") for number, case in enumerate(cases)]
     try:
         # There are not the slots for a resident job, and its plan takes as long to build as the others.
-        with mock.patch.object(residency, "_IN_A_ROW", 1 << 62):
-            return list(_in_the_end(apart, spark, "cut at random", random.Random(name), cuts=_CUTS / len(cases)))
+        bulk = mock.patch.object(residency, "_IN_A_ROW", 1 << 62)
+        with bulk, TopologyTestDriver(built(*apart), spark=spark) as driver:
+            chosen = random.Random(name)
+            return list(_in_the_end(apart, driver, "cut at random", chosen, cuts=_CUTS / len(cases)))
     except SparkRelayError as error:
         return [f"{name}: refused, or failed: {error}"]
 
@@ -95,72 +97,71 @@ def _renamed(case: Case, prefix: str) -> Case:
     }
 
 
-def _as_they_come(case: Case, spark: SparkSession, batches: Sequence[int] = ()) -> Iterator[str]:
+def _as_they_come(case: Case, driver: TopologyTestDriver, batches: Sequence[int] = ()) -> Iterator[str]:
     """Compare after each record, or each batch of so many records, what it has brought out."""
-    topology = built(case)
+    driver.clear()
+    driver.batch = "all" if batches else "record"
     outputs, states = case["expected"]["outputs"], case["expected"].get("states", ())
-    with TopologyTestDriver(topology, spark=spark, batch="all" if batches else "record") as driver:
-        reads = _Reads(case, driver)
-        joined: dict[str, tuple[list[Row], list[Row]]] = {topic: ([], []) for topic in reads.joined}
-        end = 0
-        for size in batches or [1] * len(outputs):
-            for _ in range(size):
-                reads.pipe_next()
-            came = outputs[end : end + size]
-            end += size
-            where = f"{case['name']}, {f'batch to record {end}' if batches else f'record {end - 1}'}"
-            for topic, rows in reads.taken().items():
-                raw = [row for written in came for row in written.get(topic, ())]
-                wanted = [_comparable(row, reads.windowed[topic]) for row in raw]
-                if batches and reads.tables[topic]:
-                    # Which key comes first is nobody's business then.
-                    found, wanted = _sorted(rows), _sorted([*{row[0]: row for row in wanted}.values()])
-                else:
-                    found, wanted = reads.compared(topic, rows, wanted)
-                if topic in joined and not reads.exact:
-                    joined[topic][0].extend(wanted)
-                    joined[topic][1].extend(found)
-                    wanted, found = _pairs(wanted), _pairs(found)
-                if found != wanted:
-                    yield f"{where}, {topic}: Kafka Streams {wanted}, ours {found}"
-            if states:
-                yield from _stores(case, driver, topology, where, states[end - 1], newest=reads.newest_time)
-        for topic, (wanted, found) in joined.items():
-            if _sorted(found) != _sorted(_settled(wanted)):
-                whole, got = _sorted(_settled(wanted)), _sorted(found)
-                yield f"{case['name']}, over all records, {topic}: Kafka Streams {whole}, ours {got}"
-        if not states:
-            yield from _stores(case, driver, topology, f"{case['name']}, {_ONE}", case["expected"]["stores"])
+    reads = _Reads(case, driver)
+    joined: dict[str, tuple[list[Row], list[Row]]] = {topic: ([], []) for topic in reads.joined}
+    end = 0
+    for size in batches or [1] * len(outputs):
+        for _ in range(size):
+            reads.pipe_next()
+        came = outputs[end : end + size]
+        end += size
+        where = f"{case['name']}, {f'batch to record {end}' if batches else f'record {end - 1}'}"
+        for topic, rows in reads.taken().items():
+            raw = [row for written in came for row in written.get(topic, ())]
+            wanted = [_comparable(row, reads.windowed[topic]) for row in raw]
+            if batches and reads.tables[topic]:
+                # Which key comes first is nobody's business then.
+                found, wanted = _sorted(rows), _sorted([*{row[0]: row for row in wanted}.values()])
+            else:
+                found, wanted = reads.compared(topic, rows, wanted)
+            if topic in joined and not reads.exact:
+                joined[topic][0].extend(wanted)
+                joined[topic][1].extend(found)
+                wanted, found = _pairs(wanted), _pairs(found)
+            if found != wanted:
+                yield f"{where}, {topic}: Kafka Streams {wanted}, ours {found}"
+        if states:
+            yield from _stores(case, driver, where, states[end - 1], newest=reads.newest_time)
+    for topic, (wanted, found) in joined.items():
+        if _sorted(found) != _sorted(_settled(wanted)):
+            whole, got = _sorted(_settled(wanted)), _sorted(found)
+            yield f"{case['name']}, over all records, {topic}: Kafka Streams {whole}, ours {got}"
+    if not states:
+        yield from _stores(case, driver, f"{case['name']}, {_ONE}", case["expected"]["stores"])
 
 
 def _in_the_end(
-    cases: Sequence[Case], spark: SparkSession, how: str, chosen: random.Random, *, cuts: float
+    cases: Sequence[Case], driver: TopologyTestDriver, how: str, chosen: random.Random, *, cuts: float
 ) -> Iterator[str]:
     """Compare what each topic says once all is over: of a table the last row of each key, of a stream all rows."""
     # What comes later than a table's history is so by the clock before the micro-batch: the cut decides.
     cases = [case for case in cases if not any(_comes_late(case, node.get("history", _EVER)) for node in case["spec"])]
     if not cases:
         return
-    topology = built(*cases)
-    with TopologyTestDriver(topology, spark=spark, batch="all") as driver:
-        reads = [_Reads(case, driver) for case in cases]
-        standby = Standby(driver)
-        for number in _interleaved([len(case["input"]) for case in cases], chosen):
-            reads[number].pipe_next()
-            if chosen.random() < cuts:
-                match chosen.randrange(4):
-                    case 0:
-                        driver.process()
-                    case 1:
-                        driver.restart()
-                    case 2:
-                        driver.restart(from_changelog=True)
-                    case _:
-                        standby.promote()
-        for case, read in zip(cases, reads, strict=True):
-            yield from _said_in_the_end(case, read, how)
-            wanted = case["expected"]["stores"]
-            yield from _stores(case, driver, topology, f"{case['name']}, {how}", wanted, cut=True)
+    driver.clear()
+    driver.batch = "all"
+    reads = [_Reads(case, driver) for case in cases]
+    standby = Standby(driver)
+    for number in _interleaved([len(case["input"]) for case in cases], chosen):
+        reads[number].pipe_next()
+        if chosen.random() < cuts:
+            match chosen.randrange(4):
+                case 0:
+                    driver.process()
+                case 1:
+                    driver.restart()
+                case 2:
+                    driver.restart(from_changelog=True)
+                case _:
+                    standby.promote()
+    for case, read in zip(cases, reads, strict=True):
+        yield from _said_in_the_end(case, read, how)
+        yield from _stores(case, driver, f"{case['name']}, {how}", case["expected"]["stores"], cut=True)
 
 
 def _interleaved(lengths: Sequence[int], chosen: random.Random) -> list[int]:
@@ -206,7 +207,6 @@ def _said_in_the_end(case: Case, reads: _Reads, how: str) -> Iterator[str]:
 def _stores(
     case: Case,
     driver: TopologyTestDriver,
-    topology: Topology,
     where: str,
     expected: Case,
     *,
@@ -219,7 +219,7 @@ def _stores(
         node["store"] for node in case["spec"] if node["op"] == "aggregate" and stands_before(case, node, "lookup")
     }
     # Tables that are only looked into or joined behind steps are kept as they are there.
-    kept = {leg.store for leg in (*topology.legs, *topology.global_tables)}
+    kept = {leg.store for leg in (*driver._topology.legs, *driver._topology.global_tables)}
     gaps = {node["store"]: node["gap"] for node in case["spec"] if "gap" in node}
     # What is joined by a foreign key has a store whose name nobody chooses.
     foreign = [node for node in case["spec"] if {"foreign", "store"} <= node.keys()]
@@ -365,6 +365,8 @@ class Standby:
         self._driver = driver
         self._state = driver._folder / "state"
         self._copy = driver._folder / "standby"
+        # Of an earlier run of the same driver.
+        shutil.rmtree(self._copy, ignore_errors=True)
 
     def promote(self) -> None:
         """Start the instance again on the copy, which catches up from the changelogs; what it had is the next copy."""

@@ -141,3 +141,24 @@ def test_a_generate_names_what_makes_its_rows(rows, F):
     (generate,) = (node for node in plan.below() if node.kind == "Generate")
     assert generate.generator.kind == "Explode"
     assert [one.name for one in generate.by_field["generatorOutput"]] == ["e"]
+
+
+def test_a_plan_that_was_read_is_not_read_again_below_another_one(rows, F):
+    below = rows.select("a", F.upper("b").alias("u"))
+    known = plan_of(below)
+    assert read_plan(analyzed(below), known) is known
+    above = below.where("u like 'x/%' escape '/'").select("u")
+    plan = read_plan(analyzed(above), known)
+    assert plan.children[0].children[0] is known
+    assert [node.text for node in plan.below()] == [node.text for node in plan_of(above).below()]
+    assert plan.java.toString() == analyzed(above).toString()
+    assert plan.children[0].java.toString() == analyzed(above).child().toString()
+
+
+@pytest.mark.parametrize(
+    "write", [lambda r: r.crossJoin(r), lambda r: r.select("b")], ids=["behind a fork", "not in it"]
+)
+def test_a_plan_that_another_one_is_not_made_of_alone_changes_nothing(rows, write):
+    frame = write(rows)
+    plan = read_plan(analyzed(frame), plan_of(rows.select("a")))
+    assert [node.text for node in plan.below()] == [node.text for node in plan_of(frame).below()]

@@ -83,3 +83,16 @@ def test_a_fetcher_reads_what_others_write(tmp_path, log):
     found = [(partition, rows.to_pylist()) for partition, rows in fetcher.fetch({ORDERS: (1, 2)}, columns={"value"})]
     assert found == [(ORDERS, [{"value": b"b"}])]
     fetcher.close()
+
+
+def test_a_log_that_was_cleared_begins_again(log):
+    log.append(ORDERS, batches(b"a", b"b"))
+    log.write(OTHER, batches(b"c"), "open")
+    log.clear()
+    assert (log.end(ORDERS), log.cleared) == (0, 1)
+    log.commit("open")
+    log.append(ORDERS, batches(b"d"))
+    assert (values(log), values(log, OTHER)) == ([(0, b"d")], [])
+    log.clear()
+    log.clear()
+    assert log.cleared == 3

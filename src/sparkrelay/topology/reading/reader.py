@@ -66,7 +66,8 @@ class Reader:
         Raises:
             TopologyException: something in it cannot be done with streams and tables.
         """
-        plan = self._with_joins(read_plan(analyzed(frame)))
+        known = self._known[0].known_plan if self._known else None
+        plan = self._with_joins(read_plan(analyzed(frame), known))
         self._uses = Counter(int(node.fields["cteId"]) for node in plan.below() if node.kind == "CTERelationRef")
         return self._without_kafka(self.rows(plan))
 
@@ -109,7 +110,7 @@ class Reader:
                 if steps and not written and holds_rows(node):
                     # Steps of the query's own, behind which another table may hold the rows.
                     written = (Written(self.call.call_site, self.call.method, frame),)
-                below = Rows(node, frame, written)
+                below = Rows(node, frame, written, known=at)
                 break
             if at.kind == _RELATION:
                 below = sources.relation_rows(self.record, self.call, at)

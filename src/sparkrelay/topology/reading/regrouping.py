@@ -12,6 +12,7 @@ from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import RepartitionNode
 from sparkrelay.topology.reading.event_times import event_time
 from sparkrelay.topology.record import begin, filtered, unique, with_rows
+from sparkrelay.topology.rows import Rows
 from sparkrelay.topology.spread import Spread
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Expression, Plan
     from sparkrelay.topology.reading.calls import Call
     from sparkrelay.topology.record import Record
-    from sparkrelay.topology.rows import Rows
 
 WINDOW, SESSION = "spark.timeWindow", "spark.sessionWindow"
 
@@ -61,7 +61,8 @@ def regrouped(  # noqa: PLR0917 - what is known of one step
     windows = _window_steps(rows, given)
     before = rows
     if windows:
-        before = with_rows(rows, frame_of(windows[0].children[0].java, record.spark))
+        below = windows[0].children[0]
+        before = Rows(rows.node, frame_of(below.java, record.spark), rows.written, known=below)
     # Behind a stateful step nothing is located: a leg has one of them, the next one needs a topic between.
     located = None
     if not rows.node.is_table:

@@ -81,7 +81,8 @@ def read_sql(record: Record, call: Call, query: str, frames: Mapping[str, Any], 
     read = Reader(record, call, known).read(made)
     if read.written and read.written[-1].call_site == call.call_site:
         return read
-    return Rows(read.node, read.frame, (*read.written, Written(call.call_site, call.method, read.frame)))
+    written = (*read.written, Written(call.call_site, call.method, read.frame))
+    return Rows(read.node, read.frame, written, known=read.known_plan)
 
 
 def _check_is_query(record: Record, call: Call, parsed: Any) -> None:
