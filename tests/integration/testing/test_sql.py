@@ -37,6 +37,11 @@ ROWS = {
 QUERIES = [
     "SELECT user, upper(page) AS page, CASE WHEN seconds > 4 THEN 'long' END AS how FROM clicks WHERE seconds <> 5",
     "SELECT user, tag FROM clicks LATERAL VIEW explode(tags) t AS tag",
+    "SELECT tag, count(*) AS n, sum(seconds) AS s FROM clicks LATERAL VIEW explode(tags) t AS tag GROUP BY tag",
+    (
+        "SELECT at, word, place, max(page) AS p FROM clicks LATERAL VIEW OUTER posexplode(tags) t AS place, tag "
+        "LATERAL VIEW explode(split(user, '')) u AS word WHERE word <> 'b' GROUP BY at, word, place"
+    ),
     "SELECT user, k, v FROM (SELECT user, seconds, length(page) AS l FROM clicks) UNPIVOT (v FOR k IN (seconds, l))",
     "SELECT page, sum(seconds) AS s, count(*) FILTER (WHERE seconds > 4) AS n FROM clicks GROUP BY page",
     "SELECT page, count(DISTINCT user) AS n FROM clicks GROUP BY ALL HAVING count(*) > 1",

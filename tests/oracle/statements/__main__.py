@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tests.oracle.statements.checked import Outcome
 
 
+#: Statements between two lines about the progress.
+_PROGRESS = 150
+
+
 def main() -> int:
     """Run statements; exit code 1 if one is wrong or a fault."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.statements")
@@ -60,16 +64,22 @@ def _run(found: Iterator[Outcome], *, show: bool) -> int:
             failed.append(outcome)
         if outcome.failed or show:
             print(outcome, flush=True)
+        if kinds.total() % _PROGRESS == 0:
+            print(f"{kinds.total()}: {_counted(kinds)}", file=sys.stderr, flush=True)
     print("\nBy what they are made of:")
     for node, counts in sorted(nodes.items()):
-        print(f"  {node:45} {', '.join(f'{count} {kind}' for kind, count in sorted(counts.items()))}")
+        print(f"  {node:45} {_counted(counts)}")
     print("\nReasons:")
     for reason, count in reasons.most_common():
         print(f"  {count:4} {reason}")
-    print(f"\n{', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))}")
+    print(f"\n{_counted(kinds)}")
     for outcome in failed:
         print(f"failed: --seed {outcome.seed} --first {outcome.number} --count 1")
     return 1 if failed else 0
+
+
+def _counted(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
 
 
 if __name__ == "__main__":

@@ -329,7 +329,6 @@ class Generator:
             p = r.choice(plain)
             ways += [(f"count({p})", "bigint", True), (f"count(DISTINCT {p})", "bigint", True)] * 2
             ways += [(f"count_if({p} IS NULL)", "bigint", True), (f"any({p} IS NULL)", "boolean", True)]
-            ways += [(f"approx_count_distinct({p})", "bigint", True)]
         if small:
             m = r.choice(small)
             kind = "double" if m in {"x", "y"} else "bigint"

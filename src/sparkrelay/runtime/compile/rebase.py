@@ -130,9 +130,17 @@ class Rebase:
             case "Join":
                 self._joined(node, place)
             case "Generate":
-                self._plan = with_children(node.java, [self._plan])
+                self._generated(node)
             case _:
                 pass  # An alias, or a note of the watermark's: nothing that changes rows.
+
+    def _generated(self, node: Plan) -> None:
+        """Generate rows. Spark puts the new columns last, after the hidden ones; move those to the end again."""
+        self._plan = with_children(node.java, [self._plan])
+        output = items(self._plan.output())
+        end = len(node.children[0].output)
+        generated = output[end + len(self._beside) :]
+        self._plan = project([*output[:end], *generated, *self._beside], self._plan)
 
     @property
     def _marker(self) -> Any | None:
