@@ -16,10 +16,11 @@ from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.describe import format_text
 from sparkrelay.topology.frames import Frame
 from sparkrelay.topology.naming import check_name, check_topic
-from sparkrelay.topology.nodes import ActionNode, SinkNode
+from sparkrelay.topology.nodes import ActionNode, SinkNode, TableJoinNode
 from sparkrelay.topology.public_calls import public_calls
 from sparkrelay.topology.reading.calls import Call
 from sparkrelay.topology.record import as_column, spark_errors, unique, with_rows
+from sparkrelay.topology.refusals import KEY_OF_PAIRS
 from sparkrelay.topology.schemas import without_kafka
 from sparkrelay.topology.structure import Show
 
@@ -96,6 +97,9 @@ class Ending(Frame):
                 'withColumn("headers", F.array(F.struct(F.lit("source").alias("key"), '
                 'F.lit("web").cast("binary").alias("value"))))'
             )
+        node = self._rows.node
+        if key is not None and isinstance(node, TableJoinNode) and node.by:
+            raise TopologyException(f"{call_site}: key= of to({topic!r}) {KEY_OF_PAIRS}")
         self._record.end(
             SinkNode(
                 given=self._rows,

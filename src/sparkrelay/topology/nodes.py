@@ -238,6 +238,8 @@ class TableJoinNode(Node):
         referencing: of a join by a foreign key: the left table, as it is stored; ``left`` then is the table of its rows
             by foreign key, in the right one's tasks, and ``columns`` are what the right one is keyed by. Else None.
         foreign: of such a join: how many columns the right table's key has.
+        by: the number of equal columns of a many-to-many join, whose sides are stored by these columns; 0 for other
+            joins.
     """
 
     left: StoredTable
@@ -248,6 +250,7 @@ class TableJoinNode(Node):
     width: int
     referencing: StoredTable | None = None
     foreign: int = 0
+    by: int = 0
 
     is_table: ClassVar[bool] = True
 

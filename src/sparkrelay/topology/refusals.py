@@ -69,6 +69,16 @@ NO_RANGE: Final = (
     "two event times with both bounds. Without it every row would be kept for ever. To look up what a topic holds of "
     "each key just now, join with builder.table(topic) instead"
 )
+NO_EQUAL_COLUMNS: Final = "needs at least one pair of equal columns; write a condition such as a.x = b.y"
+BOTH_SIDES: Final = (
+    "takes a condition on both sides, other than equality, in inner joins only; write the inner join, group it by the "
+    "left table's key, and join the left table with the result"
+)
+KEY_OF_PAIRS: Final = (
+    "would mix rows of several tasks under one key: an old row could be deleted after the new one was written. Leave "
+    "key= out; the key is then the equal columns and the keys of both rows. Or keep one row of each key first: "
+    'F.row_number().over(Window.partitionBy("key").orderBy("x")) and where("n = 1")'
+)
 NOT_IN: Final = (
     "NOT IN with a subquery is null where either side is: write NOT EXISTS with a = b in its WHERE, or LEFT ANTI JOIN"
 )
@@ -100,6 +110,9 @@ STEPS: Final = {
     "A join of two streams without a range of time": NO_RANGE,
     "A right or full join of a stream with a DataFrame": STREAM_ALONE,
     "A join with a DataFrame of `spark.readStream`": STATIC,
+    "A join of two tables without equal columns": NO_EQUAL_COLUMNS,
+    "A condition on both sides in an outer, semi or anti join of tables": BOTH_SIDES,
+    "`key=` of `to()` after a join of tables by columns that are not a key": KEY_OF_PAIRS,
     "A union of tables": NO_UNION_OF_TABLES,
     "`dropDuplicates` and `distinct` of a table": ONE_ROW_EACH,
     "`explode`, `unpivot` and the like": MANY_ROWS_OF_TABLE,

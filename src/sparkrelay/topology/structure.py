@@ -74,6 +74,8 @@ class TableJoin:
         referencing: of a join by a foreign key: the left table's store, or a join of others, in other tasks; ``left``
             is the store of its rows by foreign key then. Else None.
         foreign: of such a join: how many columns the right table's key has.
+        by: the number of equal columns of a many-to-many join, whose ``left`` and ``right`` are stores keyed by these
+            columns; 0 for other joins.
     """
 
     left: TableJoin | str
@@ -85,6 +87,7 @@ class TableJoin:
     text: str
     referencing: TableJoin | str | None = None
     foreign: int = 0
+    by: int = 0
 
     @property
     def stores(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ SHARED = {"emitting", "table", "descriptions", "lateness", "row_numbers", "store
 EXTENDS = {
     "history": {"latest"},
     "sessions": {"aggregate"},
-    "table_join": {"foreign_join"},
+    "table_join": {"foreign_join", "pair_join"},
 }
 FOLDERS = sorted(path.name for path in HOME.iterdir() if (path / "__init__.py").exists() and path.name not in SHARED)
 

@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 
 from sparkrelay.operators.foreign_join.outdated_answers import Answers
 from sparkrelay.operators.foreign_join.run import ForeignJoinRunner
+from sparkrelay.operators.pair_join.run import PairJoinRunner
 from sparkrelay.operators.table.joined_rows import JoinedTables
 from sparkrelay.operators.table_join.run import TableJoinRunner
 from sparkrelay.runtime.compile.carried_columns import joined_columns
@@ -50,6 +51,17 @@ def joined_tables(
             keys=referencing.layout.keys,
             foreign=join.foreign,
             own=_key_of(join.referencing, states),
+            output=arrow_schema(output),
+        ), output
+    if join.by:
+        assert isinstance(join.left, str), "the store of the left rows by what is equal"
+        assert isinstance(join.right, str), "and that of the right ones"
+        return PairJoinRunner(
+            **step,
+            tables=(states[join.left], states[join.right]),
+            how=join.how,
+            width=join.by,
+            keys=keys,
             output=arrow_schema(output),
         ), output
     sides, joined = _sides(join, states)

@@ -405,6 +405,7 @@ def _table_join(node: TableJoinNode, names: NodeNames, joins: dict[TableJoinNode
             node.text,
             next(iter(others), None),
             node.foreign,
+            node.by,
         )
     return joins[node]
 

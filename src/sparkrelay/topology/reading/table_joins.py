@@ -8,16 +8,18 @@ name; answers come back by the left table's key, and are kept if they are of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, project, replaced
-from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
+from sparkrelay.catalyst.jvm import catalyst, items, seq
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
-from sparkrelay.topology.reading.conditions import ONE_SIDED, differing_types
-from sparkrelay.topology.reading.tables import keep_newest, stored_table
+from sparkrelay.topology.reading import pair_joins
+from sparkrelay.topology.reading.conditions import ONE_SIDED
+from sparkrelay.topology.reading.pair_joins import where_found
+from sparkrelay.topology.reading.tables import holds_rows, keep_newest, stored_table
 from sparkrelay.topology.record import begin, unique, with_rows
 from sparkrelay.topology.schemas import without_metadata
 from sparkrelay.topology.spread import Spread
@@ -26,10 +28,11 @@ if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Plan
     from sparkrelay.topology.nodes import StoredTable
     from sparkrelay.topology.reading.calls import Reading
-    from sparkrelay.topology.reading.conditions import Terms
+    from sparkrelay.topology.reading.conditions import Both, Terms
     from sparkrelay.topology.rows import Rows
 
 _HOW: Final = {
+    "Cross": "inner",
     "Inner": "inner",
     "LeftOuter": "left",
     "RightOuter": "right",
@@ -63,52 +66,26 @@ def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, abo
     Raises:
         TopologyException: the tables cannot be joined, or not in this way.
     """
-    call = reader.call
-    where = f"{call.where}: {call.method}()"
     how = _HOW.get(at.join_type)
-    if how is None or not terms.pairs:
+    if how is None:
         raise TopologyException(
-            f"{where} of two tables takes inner, left, right, full, semi and anti joins by columns that are equal, not "
-            f"{at.join_type}"
-            f"{'' if terms.pairs else ' without any'}"
+            f"{reader.call.where}: {reader.call.method}() of two tables takes inner, left, right, full, semi and anti "
+            f"joins, not {at.join_type}"
         )
-    if terms.rest and how != "inner":
-        raise TopologyException(
-            f"{where} of two tables: beside equal columns an inner join alone takes conditions; write them as where() "
-            "behind it"
-        )
-    sides = [_side(reader, rows, word) for rows, word in ((left, "left"), (right, "right"))]
-    pairs: dict[int, int] = {}
-    for own, theirs in terms.pairs:
-        if own.read.is_attribute and theirs.read.is_attribute:
-            pairs.setdefault(theirs.read.number, own.read.number)
-    by = [pairs.get(number) for number in sides[1].key]
-    if len(pairs) != len(terms.pairs) or None in by or len(pairs) != len(sides[1].key):
-        _refuse(where, sides, [(own.read, theirs.read) for own, theirs in terms.pairs])
-    numbers = [number for number in by if number is not None]
-    _check_kinds(where, sides, numbers)
-    if tuple(numbers) == sides[0].key:
-        rows = _by_key(reader, sides, how, ONE_SIDED.get(at.join_type, how))
-        columns = _columns_of(rows, sides, how)
-    elif {*numbers} == {*sides[0].key}:
-        _refuse(where, sides, [(one.read, other.read) for one, other in terms.pairs])
-    else:
-        if how not in {"inner", "left"}:
-            names = ", ".join(repr(sides[1].rows.column(number).name) for number in sides[1].key)
-            raise TopologyException(
-                f'{where} by a foreign key, {names}, takes how="inner" or how="left", not {how!r}: a row of the right '
-                f"table alone has no {_key(sides[0])}, by which the joined rows are keyed; begin with the table whose "
-                "rows all stay"
-            )
-        rows, columns = _by_foreign_key(reader, sides, numbers, how, ONE_SIDED.get(at.join_type, how))
+    said = ONE_SIDED.get(at.join_type, how)
+    stored = _of_stores(reader, left, right, terms, at.join_type, said)
+    rows, columns = stored or pair_joins.joined(reader, at.join_type, left, right, terms, said)
     plan = analyzed(rows.frame)
-    coalesced = _take_coalesced(above, sides, terms, rows) if how == "full" else []
+    coalesced = _take_coalesced(above, rows, terms) if how == "full" and stored is not None else []
     output = items(at.java.output())
+    by_pairs = isinstance(rows.node, TableJoinNode) and bool(rows.node.by)
     found = items(plan.output())[-1]
     if at.join_type == "ExistenceJoin":
         columns[int(output[-1].exprId().id())] = found
     if at.join_type == "LeftAnti":
         plan = catalyst("plans.logical.Filter", catalyst("expressions.Not", found), plan)
+    if at.join_type == "LeftSemi" and by_pairs:
+        plan = catalyst("plans.logical.Filter", found, plan)
     if at.join_type == "LeftSemi" and terms.rest:
         # The condition reads columns of the right table, which are not shown.
         both = [one for child in items(at.java.children()) for one in items(child.output())]
@@ -133,63 +110,36 @@ def _filtered(plan: Any, terms: Terms) -> Any:
     return plan
 
 
-def _side(reader: Reading, rows: Rows, word: str) -> _Side:
-    call = reader.call
-    where = f"{call.where}: {call.method}()"
+def _key(rows: Rows) -> tuple[int, ...] | None:
+    """Return the numbers of a table's key columns if a store has or can have its rows; else None."""
+    node = rows.node
+    if isinstance(node, TableJoinNode):
+        # Pairs have no store.
+        width = 0 if node.by or not rows.only_renames else node.width
+    elif isinstance(node, AggregationNode):
+        step = node.step
+        values = [call for call in step.calls if call.distinct or call.function in _HOLDING]
+        apart = values or step.ranking is not None or (step.window is not None and step.watermark is not None)
+        elsewhere = not step.newest and not node.spread.held
+        behind = rows.only_renames or (holds_rows(node) and node.answers is None)
+        width = 0 if apart or elsewhere or not behind else len(step.keys)
+    else:
+        width = 0
+    places = {copy.place: place for place, copy in reversed(rows.copies().items()) if not copy.fields}
+    if not width or not places.keys() >= {*range(width)}:
+        return None
+    return tuple(rows.columns[places[place]].number for place in range(width))
+
+
+def _side(reader: Reading, rows: Rows, key: tuple[int, ...]) -> _Side:
     table = stored_table(reader.record, rows)
-    if table is None:
-        last = rows.written[-1] if rows.written else None
-        step = "a step" if last is None else f"{last.method}() at {last.call_site}"
-        raise TopologyException(
-            f"{where} of two tables finds their rows where they are stored, and behind {step} none are: "
-            "builder.table() "
-            "and to_table() take steps before a join, tables of agg() and of joins do not. Put the step behind the "
-            "join, "
-            'or write that table with to("topic"), and join with builder.table("topic", ...)'
-        )
+    assert table is not None, "a store has the rows"
     names = table.leaf.columns.names
     if rows.node is table:
-        found = {column.number: place for column in rows.columns if (place := _place(rows, column.number)) is not None}
+        found = {rows.columns[place].number: copy.place for place, copy in rows.copies().items() if not copy.fields}
     else:
         found = {column.number: names.index(column.name) for column in rows.columns}
-    by_place = {place: number for number, place in found.items()}
-    width = len(table.step.keys) if isinstance(table, AggregationNode) else table.width
-    if isinstance(table, AggregationNode):
-        _check_stored(where, table)
-        if not table.step.newest and not table.spread.held:
-            raise TopologyException(
-                f"{where} of two tables has both keyed by the columns that say in which task a row is; those of the "
-                f"{word} one, of {table.call_site}, are not its key's, or in another order, or computed. Write it with "
-                'to("topic", key=...), and join with builder.table("topic", ...)'
-            )
-    lost = [names[place] for place in range(width) if place not in by_place]
-    if lost:
-        raise TopologyException(
-            f"{where} of two tables goes by their keys, and the {word} one, of {table.call_site}, has lost "
-            f"{', '.join(map(repr, lost))} of its key on the way: keep it"
-        )
-    key = tuple(by_place[place] for place in range(width))
     return _Side(rows, table, key, found)
-
-
-def _place(rows: Rows, number: int) -> int | None:
-    copy = rows.copy(number)
-    return None if copy is None or copy.fields else copy.place
-
-
-def _check_stored(where: str, table: AggregationNode) -> None:
-    step = table.step
-    values = [call.text for call in step.calls if call.distinct or call.function in _HOLDING]
-    if step.window is not None and step.watermark is not None:
-        what = "windows"
-    elif values or step.ranking is not None:
-        what = "DISTINCT, lists, sets, modes, percentiles or the best rows"
-    else:
-        return
-    raise TopologyException(
-        f'{where}: tables with {what} cannot be joined; write the table with to("topic"), and join '
-        'builder.table("topic", ...)'
-    )
 
 
 _HOLDING: Final = frozenset(
@@ -197,16 +147,36 @@ _HOLDING: Final = frozenset(
 )
 
 
-def _check_kinds(where: str, sides: list[_Side], own: list[int]) -> None:
-    """Reject keys whose types differ (TopologyException)."""
-    for mine, theirs in zip(own, sides[1].key, strict=True):
-        left, right = sides[0].rows.column(mine), sides[1].rows.column(theirs)
-        if left.field.dataType != right.field.dataType:
-            raise TopologyException(
-                f"{where}: {left.name!r} is {left.field.dataType.simpleString()} in the left table and "
-                f"{right.field.dataType.simpleString()} in the right one, so equal keys are encoded differently and "
-                "belong to different tasks; read both topics with the same key format"
-            )
+def _of_stores(  # noqa: PLR0917 - what is known of one step
+    reader: Reading, left: Rows, right: Rows, terms: Terms, join_type: str, said: str
+) -> tuple[Rows, dict[int, Any]] | None:
+    """Record a join by key or by a foreign key; return None if the equal columns are neither."""
+    how = _HOW[join_type]
+    key, other = _key(left), _key(right)
+    if key is None or other is None or (terms.rest and how != "inner"):
+        return None
+    own = _equal_to(other, terms.pairs)
+    if own is not None and (own == key or ({*own} != {*key} and how in {"inner", "left"})):
+        sides = [_side(reader, left, key), _side(reader, right, other)]
+        if own != key:
+            return _by_foreign_key(reader, sides, own, how, said)
+        rows = _by_key(reader, sides, how, said)
+        return rows, _columns_of(rows, sides, how)
+    # The right table may reference the left one.
+    how = {"Inner": "inner", "RightOuter": "left"}.get(join_type, "")
+    own = _equal_to(key, [(theirs, own) for own, theirs in terms.pairs])
+    if not how or own is None or {*own} == {*other}:
+        return None
+    return _by_foreign_key(reader, [_side(reader, right, other), _side(reader, left, key)], own, how, said)
+
+
+def _equal_to(key: tuple[int, ...], pairs: list[tuple[Both, Both]]) -> tuple[int, ...] | None:
+    """Return the columns that the pairs compare with a key, in its order; None if they compare other columns."""
+    found: dict[int, int] = {}
+    for own, theirs in pairs:
+        if own.read.is_attribute and theirs.read.is_attribute:
+            found.setdefault(theirs.read.number, own.read.number)
+    return tuple(found[number] for number in key) if len(found) == len(pairs) and {*found} == {*key} else None
 
 
 def _columns(table: StoredTable) -> list[StructField]:
@@ -258,31 +228,24 @@ def _columns_of(rows: Rows, sides: list[_Side], how: str) -> dict[int, Any]:
             if place >= width:
                 known[number] = output[place if index == 0 else first + place - width]
             else:
-                known[number] = _where_found(found[index], output[place])
+                known[number] = where_found(found[index], output[place])
     return known
 
 
-def _where_found(found: Any | None, value: Any) -> Any:
-    """Return a column, null where the side that it is of has no row."""
-    if found is None:
-        return value
-    return catalyst(
-        "expressions.If", found, value, catalyst_object("expressions.Literal").create(None, value.dataType())
-    )
-
-
-def _take_coalesced(above: list[tuple[Plan, int]], sides: list[_Side], terms: Terms, rows: Rows) -> list[Any]:
+def _take_coalesced(above: list[tuple[Plan, int]], rows: Rows, terms: Terms) -> list[Any]:
     """Put the key of the joined rows where Spark makes it of both sides' keys, ``coalesce(left, right)``; return it."""
     if not above or above[-1][0].kind != "Project":
         return []
     node = above[-1][0]
     if not any(part.kind == "Coalesce" for one in node.expressions for part in one.below()):
         return []
-    keys = items(analyzed(rows.frame).output())[: len(sides[0].key)]
+    assert isinstance(rows.node, TableJoinNode), "what is joined by its key"
+    keys = items(analyzed(rows.frame).output())[: rows.node.width]
+    right = _key(rows.node.of[1]) or ()
     known = []
     for own, theirs in terms.pairs:
-        if theirs.read.is_attribute and theirs.read.number in sides[1].key:
-            key = keys[sides[1].key.index(theirs.read.number)]
+        if theirs.read.is_attribute and theirs.read.number in right:
+            key = keys[right.index(theirs.read.number)]
             known.append((catalyst("expressions.Coalesce", seq([own.java, theirs.java])), key))
     listed = seq(replaced(one, known) for one in items(node.java.projectList()))
     node.java = catalyst("plans.logical.Project", listed, node.children[0].java)
@@ -290,7 +253,7 @@ def _take_coalesced(above: list[tuple[Plan, int]], sides: list[_Side], terms: Te
 
 
 def _by_foreign_key(
-    reader: Reading, sides: list[_Side], own: list[int], how: str, said: str
+    reader: Reading, sides: list[_Side], own: tuple[int, ...], how: str, said: str
 ) -> tuple[Rows, dict[int, Any]]:
     """Write a join by a foreign key down; return the table of what is joined, which is keyed as the left one."""
     call, record = reader.call, reader.record
@@ -384,33 +347,5 @@ def _by_foreign_key(
             known[number] = output[len(columns) + place - len(right.key)]
         else:
             found = output[-1] if how == "left" else None
-            known[number] = _where_found(found, known[own[right.key.index(number)]])
+            known[number] = where_found(found, known[own[right.key.index(number)]])
     return rows, known
-
-
-def _key(side: _Side) -> str:
-    return ", ".join(repr(side.rows.column(number).name) for number in side.key)
-
-
-def _refuse(where: str, sides: list[_Side], pairs: list[tuple[Any, Any]]) -> NoReturn:
-    left, right = (_key(side) for side in sides)
-    for own, theirs in pairs:
-        if (types := differing_types(own, theirs)) is not None:
-            name = next(iter(own.children), own).name if own.kind == "Cast" else own.name
-            raise TopologyException(
-                f"{where}: {name!r} is {types[0]} in the left table and {types[1]} in the right one, so equal keys are "
-                "encoded differently and belong to different tasks; read both topics with the same key format"
-            )
-    named = ", ".join(repr(own.name) if own.is_attribute else "an expression" for own, _ in pairs)
-    if left == right:
-        raise TopologyException(
-            f"{where} of two tables goes by their key, {left}, not by {named}: say "
-            f"on={[*left.replace(chr(39), '').split(', ')]!r}"
-        )
-    raise TopologyException(
-        f"{where} of two tables goes by their keys, which are {left} in the left one and {right} in the right one, "
-        "not by "
-        f"{named}: join by all of both in their order, or make a table that is keyed alike, "
-        "to_stream().repartition(...).to_table(). Or by a foreign key: then on= is the right table's key, of which the "
-        "left one has columns; where the right one names rows of the left one, begin with it, right.join(left, ...)"
-    )

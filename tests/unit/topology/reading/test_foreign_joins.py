@@ -57,17 +57,16 @@ def test_a_table_may_be_joined_with_itself_and_again_with_others(builder):
     ]
 
 
-@pytest.mark.parametrize("how", ["right", "outer", "full"])
-def test_rows_of_the_right_table_alone_have_no_key(builder, how):
-    with pytest.raises(
-        TopologyException, match=r"test_foreign_joins.py:\d+: join\(\) by a foreign key, 'customer', .*no 'order_id'"
-    ):
-        orders(builder).join(customers(builder), "customer", how)
+@pytest.mark.parametrize("how", ["right", "full"])
+def test_rows_of_the_right_table_alone_have_no_key_of_the_left_one(builder, how):
+    orders(builder).join(customers(builder), "customer", how).to("out")
+    kept = {leg.store for leg in builder.build().legs if leg.store is not None}
+    assert kept >= {"orders-table-left-by-customer", "customers-table-right-by-customer"}
 
 
-def test_other_ways_are_refused(builder):
-    with pytest.raises(TopologyException, match="takes inner, left, right, full, semi and anti joins .*, not Cross"):
-        orders(builder).join(customers(builder), "customer", "cross")
+def test_a_join_without_equal_columns_is_refused(builder):
+    with pytest.raises(TopologyException, match="needs at least one pair of equal columns"):
+        orders(builder).crossJoin(customers(builder))
 
 
 @pytest.mark.parametrize("how", ["left_semi", "anti"])
@@ -77,17 +76,17 @@ def test_rows_are_kept_by_whether_the_right_table_has_their_foreign_key(builder,
     assert {*kept.columns} == {*orders(builder).columns} - {"kafka"}
 
 
-def test_the_table_with_the_foreign_key_stands_on_the_left(builder):
-    with pytest.raises(TopologyException, match="where the right one names rows of the left one, begin with it"):
-        customers(builder).join(orders(builder), "customer")
+@pytest.mark.parametrize(("how", "made"), [("inner", "inner"), ("right", "left")])
+def test_the_table_with_the_foreign_key_may_stand_on_the_right(builder, how, made):
+    customers(builder).join(orders(builder), "customer", how).to("out")
+    joins = [leg.aggregation.answers for leg in builder.build().legs if leg.aggregation and leg.aggregation.answers]
+    assert [(join.how, join.referencing, join.right) for join in joins] == [(made, "orders-table", "customers-table")]
 
 
 def test_steps_of_what_is_joined_stand_behind_further_joins(builder):
     both = orders(builder).join(customers(builder), "customer").where("amount > 1")
     both.to("large")
     looking = builder.stream("clicks", key=String("order_id"))
-    with pytest.raises(TopologyException, match="tables of agg\\(\\) and of joins do not"):
-        both.join(orders(builder), "order_id")
     with pytest.raises(TopologyException, match=r"has one version for a whole micro-batch, .* write it with to\("):
         looking.join(both, "order_id")
 

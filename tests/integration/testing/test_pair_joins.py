@@ -1,0 +1,93 @@
+"""Joins of tables by any equal columns, over rows that come, change and go, each held against Spark batch."""
+
+import json
+import random
+
+import pytest
+from tests.marks import marked
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+COLUMNS = {"a": "x int, u string, v long", "b": "y int, w long, z double, r string"}
+QUERIES = {
+    "inner": "SELECT a.k ak, b.k bk, x, v, w FROM a JOIN b ON x = y",
+    "left": "SELECT a.k ak, b.k bk, x, y, v, w FROM a LEFT JOIN b ON x = y",
+    "right": "SELECT a.k ak, b.k bk, x, y, v, w FROM a RIGHT JOIN b ON x = y",
+    "full": "SELECT a.k ak, b.k bk, x, y, v, w FROM a FULL JOIN b ON x = y",
+    "semi": "SELECT * FROM a WHERE EXISTS (SELECT 1 FROM b WHERE x = y)",
+    "anti": "SELECT * FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE x = y AND w > 2)",
+    "in": "SELECT * FROM a WHERE x IN (SELECT y FROM b WHERE w > 1)",
+    "existence": "SELECT k, x, (v > 5 OR EXISTS (SELECT 1 FROM b WHERE x = y)) AS f FROM a",
+    "expressions": "SELECT a.k ak, b.k bk, v, w FROM a JOIN b ON x + 1 = y * 2 AND v > w",
+    "conditions of one side": "SELECT a.k ak, b.k bk, v, w FROM a LEFT JOIN b ON x = y AND v > 4 AND w < 6",
+    "conditions of both sides of a full join": "SELECT a.k ak, b.k bk FROM a FULL JOIN b ON x = y AND v > 4 AND w < 6",
+    "nulls that are equal": "SELECT a.k ak, b.k bk, v, w FROM a JOIN b ON x <=> y",
+    "with itself": "SELECT p.k pk, q.k qk, p.v + q.v s FROM a p JOIN a q ON p.x = q.x AND p.k < q.k",
+    "three": "SELECT a.k ak, b.k bk, c.k ck, a.v, b.w, c.v cv FROM a JOIN b ON a.x = b.y JOIN a c ON c.x = b.w",
+    "grouped": "SELECT x, count(*) n, sum(w) s FROM a JOIN b ON x = y GROUP BY x",
+    "of groups": "SELECT p.u, p.n, q.r FROM (SELECT u, count(*) n FROM a GROUP BY u) p "
+    "JOIN (SELECT r, count(*) m FROM b WHERE r IS NOT NULL GROUP BY r) q ON p.n = q.m",
+    "without keys": "SELECT v, w FROM (SELECT v, x FROM a) JOIN (SELECT w, y FROM b) ON x = y",
+    "named by the right": "SELECT b.k bk, a.k ak, v, w FROM a JOIN b ON a.k = b.r",
+    "named by the right, left": "SELECT a.k ak, b.k bk, v, w FROM a LEFT JOIN b ON a.k = b.r",
+    "named by the right, right": "SELECT a.k ak, b.k bk, v, w FROM a RIGHT JOIN b ON a.k = b.r",
+    "named by the right, full": "SELECT a.k ak, b.k bk, v, w FROM a FULL JOIN b ON a.k = b.r",
+    "named by the right, semi": "SELECT * FROM a LEFT SEMI JOIN b ON a.k = b.r",
+    "numbers with two zeros": "SELECT p.k pk, q.k qk, p.z pz, q.z qz FROM b p JOIN b q ON p.z = q.z",
+    "using": "SELECT * FROM (SELECT k ak, x j, v FROM a) FULL JOIN (SELECT k bk, y j, w FROM b) USING (j)",
+}
+ALWAYS = ("inner", "full", "anti", "with itself", "three", "of groups", "named by the right, full", "using")
+
+
+def changes(chosen):
+    """Yield rows that come, change and go: table, key and row."""
+    for _ in range(chosen.randint(20, 50)):
+        table = chosen.choice("ab")
+        key, number = f"{table}{chosen.randrange(6)}", chosen.choice([None, 0, 1, 2, 3])
+        if chosen.random() < 0.2:
+            yield table, key, None
+        elif table == "a":
+            yield table, key, {"x": number, "u": chosen.choice("pq"), "v": chosen.randint(0, 9)}
+        else:
+            zeros, names = [0.0, -0.0, 1.5, float("nan"), None], ["a0", "a1", "a2", "a9", None]
+            rest = {"z": chosen.choice(zeros), "r": chosen.choice(names)}
+            yield table, key, {"y": number, "w": chosen.randint(0, 9), **rest}
+
+
+def texts(rows):
+    """Return rows as texts, without nulls, sorted."""
+    kept = ({name: value for name, value in row.items() if value is not None} for row in rows)
+    return sorted(json.dumps(row, sort_keys=True) for row in kept)
+
+
+@pytest.mark.parametrize("name", marked(QUERIES, ALWAYS))
+def test_rows_are_those_of_spark_batch(spark, name):
+    query = QUERIES[name]
+    builder = StreamsBuilder(spark)
+    for table, columns in COLUMNS.items():
+        builder.table(table, key=String("k"), value=Json(columns), name=table)
+    builder.sql(query).to("out")
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=3, batch="all") as driver:
+        for seed in range(2):
+            chosen = random.Random(f"{name} {seed}")
+            driver.clear()
+            topics = {table: driver.create_input_topic(table) for table in COLUMNS}
+            out = driver.create_output_topic("out")
+            held = {table: {} for table in COLUMNS}
+            for table, key, row in changes(chosen):
+                topics[table].pipe_input(key, row)
+                held[table][key] = row
+                match chosen.randrange(24):
+                    case 0 | 1 | 2:
+                        driver.process()
+                    case 3:
+                        driver.restart(from_changelog=chosen.random() < 0.5)
+            last = {record.key: record.value for record in out.read_records()}
+            for table, columns in COLUMNS.items():
+                rows = [{"k": key, **row} for key, row in held[table].items() if row is not None]
+                spark.createDataFrame(rows, f"k string, {columns}").createOrReplaceTempView(table)
+            wanted = [row.asDict() for row in spark.sql(query).collect()]
+            assert texts(row for row in last.values() if row is not None) == texts(wanted), f"seed {seed}"
