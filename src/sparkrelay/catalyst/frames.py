@@ -83,6 +83,13 @@ def alias(expression: Any, name: str, number: Any) -> Any:
     return catalyst("expressions.Alias", expression, name, number, nil, nothing(), nil)
 
 
+def as_attribute(expression: Any, attribute: Any) -> Any:
+    """Return an expression as a column with an attribute's name, number and qualifier, such as ``a`` of ``a.x``."""
+    nil = scala_object("scala.collection.immutable.Nil")
+    fields = str(attribute.name()), attribute.exprId(), attribute.qualifier()
+    return catalyst("expressions.Alias", expression, *fields, nothing(), nil)
+
+
 def new_number() -> Any:
     """Return a new number of Catalyst's."""
     return catalyst_object("expressions.NamedExpression").newExprId()

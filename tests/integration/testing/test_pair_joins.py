@@ -25,6 +25,10 @@ QUERIES = {
     "conditions of one side": "SELECT a.k ak, b.k bk, v, w FROM a LEFT JOIN b ON x = y AND v > 4 AND w < 6",
     "conditions of both sides of a full join": "SELECT a.k ak, b.k bk FROM a FULL JOIN b ON x = y AND v > 4 AND w < 6",
     "nulls that are equal": "SELECT a.k ak, b.k bk, v, w FROM a JOIN b ON x <=> y",
+    "by copies of keys": "SELECT l.e, r.w FROM (SELECT coalesce(k, k) e, k FROM a) l LEFT JOIN "
+    "(SELECT r, w, coalesce(k, k) e, CAST(z AS int) z FROM b) r ON concat('b', substr(l.k, 2)) = r.e",
+    "by a copy of the key": "SELECT l.e, l.v, r.u FROM (SELECT coalesce(k, k) e, k, v FROM a) l "
+    "LEFT JOIN (SELECT k, u, x + 1 y FROM a) r ON l.k = r.k",
     "with itself": "SELECT p.k pk, q.k qk, p.v + q.v s FROM a p JOIN a q ON p.x = q.x AND p.k < q.k",
     "three": "SELECT a.k ak, b.k bk, c.k ck, a.v, b.w, c.v cv FROM a JOIN b ON a.x = b.y JOIN a c ON c.x = b.w",
     "grouped": "SELECT x, count(*) n, sum(w) s FROM a JOIN b ON x = y GROUP BY x",

@@ -90,6 +90,7 @@ QUERIES = [
     "SELECT * FROM users FULL JOIN plans USING (user)",
     "SELECT u.user, u.city, b.city AS other FROM users u LEFT JOIN users b ON u.boss = b.user",
     "SELECT city, count(*) AS n FROM users GROUP BY city",
+    "SELECT u.user, v.user AS other FROM users u JOIN users v ON length(u.city) = length(v.city) AND u.user < v.user",
     "SELECT user, page, title FROM clicks LEFT JOIN titles USING (page)",
     "SELECT user, title FROM clicks JOIN titles t ON t.page > clicks.page",
     (
@@ -99,6 +100,26 @@ QUERIES = [
     (
         "WITH first AS (SELECT user, page, row_number() OVER (PARTITION BY user ORDER BY at) AS n FROM clicks), "
         "one AS (SELECT user, page FROM first WHERE n = 1) SELECT page, count(*) AS n FROM one GROUP BY page"
+    ),
+    "WITH t AS (SELECT page, title FROM titles) SELECT user, title FROM clicks LEFT JOIN t USING (page)",
+    "WITH v AS (SELECT * FROM VALUES ('a', 10) AS v(page, w)) SELECT user, w FROM clicks JOIN v USING (page)",
+    (
+        "WITH t AS (SELECT page, title FROM titles), one AS (SELECT page FROM t WHERE title = 'Beta'), "
+        "c AS (SELECT user, page FROM clicks) "
+        "SELECT c.user, t.title FROM c JOIN t ON c.page = t.page JOIN t u ON c.page = u.page "
+        "WHERE c.page NOT IN (SELECT page FROM one)"
+    ),
+    "SELECT c.user, page, city FROM clicks c, users u WHERE c.user = u.user AND seconds > 4",
+    "SELECT u.user, city, plan FROM users u, plans p WHERE u.user = p.user",
+    "SELECT u.user, city, plan FROM users u LEFT JOIN plans p ON u.user = p.user AND plan = 'none'",
+    "SELECT u.user, p.plan FROM users u LEFT JOIN LATERAL (SELECT plan FROM plans WHERE plans.user = u.user) p ON true",
+    (
+        "SELECT u.user, p.plan, b.city FROM users u LEFT JOIN plans p ON u.user = p.user "
+        "LEFT JOIN users b ON u.user = b.boss"
+    ),
+    (
+        "WITH g AS (SELECT page, count(*) AS n FROM clicks GROUP BY page) "
+        "SELECT x.page, x.n, y.n AS m FROM g x JOIN g y ON x.page = y.page"
     ),
     "SELECT DISTINCT user FROM clicks",
     "SELECT user, page FROM clicks UNION ALL SELECT user, ad FROM views",

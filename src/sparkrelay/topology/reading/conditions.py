@@ -104,7 +104,7 @@ def _is_of(one: Both, numbers: set[int]) -> bool:
 
 
 def _conjuncts(condition: Both | None) -> Iterator[Both]:
-    if condition is None:
+    if condition is None or (condition.read.kind == "Literal" and condition.read.fields.get("value") == "true"):
         return
     if condition.read.kind == "And":
         for read, java in zip(condition.read.children, items(condition.java.children()), strict=True):

@@ -8,7 +8,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from sparkrelay import hidden_columns
-from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project, replaced
+from sparkrelay.catalyst.frames import (
+    alias,
+    analyzed,
+    as_attribute,
+    attributes,
+    frame_of,
+    new_number,
+    project,
+    replaced,
+)
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
@@ -366,11 +375,11 @@ def _finished(  # noqa: PLR0917 - what is known of one step
             continue
         if at.join_type == "ExistenceJoin":
             # Behind the stream's columns: whether there is a row.
-            shown.append(alias(found, str(one.name()), one.exprId()))
+            shown.append(as_attribute(found, one))
             continue
         value = keys[number] if number in keys else given[number]
         if how == "left" and (number in keys or rest):
             value = catalyst("expressions.If", found, value, literal.create(None, value.dataType()))
-        shown.append(alias(value, str(one.name()), one.exprId()))
+        shown.append(as_attribute(value, one))
     rows.node.finish = 2 if rest else 1
     return with_rows(rows, frame_of(project(shown, plan), reader.record.spark))

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, StringType, StructField, StructType
 
 from sparkrelay import hidden_columns
-from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project
+from sparkrelay.catalyst.frames import alias, analyzed, as_attribute, attributes, frame_of, new_number, project
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.catalyst.words import words
@@ -309,6 +309,6 @@ def _finished(reader: Reading, at: Plan, node: AggregationNode, known: dict[int,
         name = known.get(int(one.exprId().id()))
         # Kafka's own columns are for the steps before.
         of = literal.create(None, one.dataType()) if name is None else output.apply(places[name])
-        columns.append(alias(of, str(one.name()), one.exprId()))
+        columns.append(as_attribute(of, one))
     node.finish = 1
     return with_rows(table, frame_of(project(columns, plan), reader.record.spark))

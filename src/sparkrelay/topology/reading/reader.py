@@ -9,10 +9,10 @@ leaf
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.catalyst.frames import alias, analyzed, frame_of, leaf_number, project
-from sparkrelay.catalyst.jvm import items
+from sparkrelay.catalyst.frames import analyzed, as_attribute, frame_of, leaf_number, project, with_children
+from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
 from sparkrelay.catalyst.subqueries import as_joins, subqueries
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.catalyst.words import words
@@ -78,12 +78,30 @@ class Reader:
             TopologyException: one of them cannot be.
         """
         self._defined |= {int(one.fields["id"]): one for one in plan.below() if one.kind == "CTERelationDef"}
-        if not any(subqueries(plan, self.has_leaf)):
-            return plan
-        joined = read_plan(as_joins(plan.java))
-        for one in subqueries(joined, self.has_leaf):
-            raise TopologyException(f"{self.call.where}: {self.call.method}(): {words(one)}: {SUBQUERY}")
-        return joined
+        if any(subqueries(plan, self.has_leaf)):
+            plan = read_plan(as_joins(plan.java))
+            for one in subqueries(plan, self.has_leaf):
+                raise TopologyException(f"{self.call.where}: {self.call.method}(): {words(one)}: {SUBQUERY}")
+        if any(node.kind == "Join" and not node.by_field["condition"] for node in plan.below()):
+            # FROM a, b WHERE a.x = b.y
+            plan = read_plan(catalyst_object("optimizer.PushPredicateThroughJoin").apply(plan.java))
+        return plan
+
+    def _inline_frames(self, at: Plan) -> None:
+        """Replace the ``WITH`` clauses that a node reads of DataFrames, in a subquery or a join, by their plans."""
+        own = [self.has_leaf(child) for child in at.children]
+        read = [child for child, leaf in zip(at.children, own, strict=True) if not leaf]
+        read += [plan for one in at.expressions for part in one.below() for plan in part.plans]
+        if not any(node.kind == "CTERelationRef" for plan in read for node in plan.below()):
+            return
+        defined = seq(plan.java for plan in self._defined.values() if not self.has_leaf(plan))
+        nothing = catalyst_object("plans.logical.OneRowRelation").apply()
+        children = [nothing if leaf else child.java for child, leaf in zip(at.children, own, strict=True)]
+        inline = catalyst("optimizer.InlineCTE", True, False, False)
+        inlined = inline.apply(catalyst("plans.logical.WithCTE", with_children(at.java, children), defined))
+        made = zip(at.children, own, items(inlined.children()), strict=True)
+        at.children = tuple(child if leaf else read_plan(there) for child, leaf, there in made)
+        at.java = with_children(inlined, [child.java for child in at.children])
 
     def _without_kafka(self, rows: Rows) -> Rows:
         """Return the rows of a table, or of a join of streams, without Kafka's own columns: those are of one record."""
@@ -126,6 +144,7 @@ class Reader:
                     continue
                 below = self._definition(at)
                 break
+            self._inline_frames(at)
             if (place := self._passing(at)) is not None:
                 steps.append((at, place))
                 at = at.children[place]
@@ -180,16 +199,12 @@ class Reader:
         if number not in self._shared:
             self._shared[number] = self.rows(self._defined[number])
         rows = self._shared[number]
-        used = zip(items(analyzed(rows.frame).output()), items(at.java.output()), strict=True)
-        return projected(rows, [alias(one, str(other.name()), other.exprId()) for one, other in used])
+        return projected(rows, _renumbered(items(analyzed(rows.frame).output()), at))
 
     def _inlined(self, at: Plan) -> Plan:
         """Return the plan of a ``WITH`` clause's definition, with the numbers of its only use."""
         definition = self._defined[int(at.fields["cteId"])].java.child()
-        columns = [
-            one if one.exprId().equals(other.exprId()) else alias(one, str(other.name()), other.exprId())
-            for one, other in zip(items(definition.output()), items(at.java.output()), strict=True)
-        ]
+        columns = _renumbered(items(definition.output()), at)
         return read_plan(project(columns, definition))
 
     def has_leaf(self, plan: Plan) -> bool:
@@ -200,3 +215,9 @@ class Reader:
             if node.kind == "CTERelationRef" and self.has_leaf(self._defined[int(node.fields["cteId"])]):
                 return True
         return False
+
+
+def _renumbered(output: list[Any], use: Plan) -> list[Any]:
+    """Return the columns of a ``WITH`` clause's definition with the numbers of one of its uses."""
+    both = zip(output, items(use.java.output()), strict=True)
+    return [one if one.exprId().equals(other.exprId()) else as_attribute(one, other) for one, other in both]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.catalyst.frames import alias, analyzed, attributes
+from sparkrelay.catalyst.frames import analyzed, as_attribute, attributes
 from sparkrelay.catalyst.jvm import items
 from sparkrelay.client.topic_schemas import is_framed
 from sparkrelay.errors import TopologyException
@@ -122,9 +122,7 @@ def relation_rows(record: Record, call: Call, at: Plan) -> Rows:
     rows = record.relations[key]
     known = {column.name: place for place, column in enumerate(rows.columns)}
     output = analyzed(rows.frame).output()
-    made = [
-        alias(output.apply(known[str(one.name())]), str(one.name()), one.exprId()) for one in items(at.java.output())
-    ]
+    made = [as_attribute(output.apply(known[str(one.name())]), one) for one in items(at.java.output())]
     return projected(rows, made, unsaid=1)
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay import hidden_columns
-from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, project
+from sparkrelay.catalyst.frames import analyzed, as_attribute, attributes, frame_of, project
 from sparkrelay.catalyst.intervals import interval_us
 from sparkrelay.catalyst.jvm import catalyst, java
 from sparkrelay.errors import TopologyException
@@ -287,7 +287,7 @@ def _finished(  # noqa: PLR0917 - what is known of one step
                 known[column.number] = made[side.others[column.number]]
     one = at.java.output()
     shown = [one.apply(place) for place in range(int(one.size()))]
-    columns = [alias(known[int(a.exprId().id())], str(a.name()), a.exprId()) for a in shown]
+    columns = [as_attribute(known[int(a.exprId().id())], a) for a in shown]
     plan = project(columns, plan)
     node.finish = 1
     for rest in terms.rest:

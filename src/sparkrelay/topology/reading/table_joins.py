@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, project, replaced
+from sparkrelay.catalyst.frames import analyzed, as_attribute, attributes, frame_of, project, replaced
 from sparkrelay.catalyst.jvm import catalyst, items, seq
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
@@ -101,7 +101,7 @@ def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, abo
 
 def _as_called(columns: dict[int, Any], attributes: list[Any]) -> list[Any]:
     """Return columns of the joined rows by the names and numbers that the plan knows them by."""
-    return [alias(columns[int(one.exprId().id())], str(one.name()), one.exprId()) for one in attributes]
+    return [as_attribute(columns[int(one.exprId().id())], one) for one in attributes]
 
 
 def _filtered(plan: Any, terms: Terms) -> Any:
@@ -155,28 +155,34 @@ def _of_stores(  # noqa: PLR0917 - what is known of one step
     key, other = _key(left), _key(right)
     if key is None or other is None or (terms.rest and how != "inner"):
         return None
-    own = _equal_to(other, terms.pairs)
-    if own is not None and (own == key or ({*own} != {*key} and how in {"inner", "left"})):
-        sides = [_side(reader, left, key), _side(reader, right, other)]
-        if own != key:
+    if (own := _equal_to(right, other, terms.pairs)) is not None:
+        # A column may be a copy of another one.
+        found, wanted = ([left.copy(number) for number in numbers] for numbers in (own, key))
+        if found == wanted:
+            sides = [_side(reader, left, key), _side(reader, right, other)]
+            rows = _by_key(reader, sides, how, said)
+            return rows, _columns_of(rows, sides, how)
+        if {*found} != {*wanted} and how in {"inner", "left"}:
+            sides = [_side(reader, left, key), _side(reader, right, other)]
             return _by_foreign_key(reader, sides, own, how, said)
-        rows = _by_key(reader, sides, how, said)
-        return rows, _columns_of(rows, sides, how)
     # The right table may reference the left one.
     how = {"Inner": "inner", "RightOuter": "left"}.get(join_type, "")
-    own = _equal_to(key, [(theirs, own) for own, theirs in terms.pairs])
-    if not how or own is None or {*own} == {*other}:
+    own = _equal_to(left, key, [(theirs, own) for own, theirs in terms.pairs])
+    if not how or own is None or {right.copy(number) for number in own} == {right.copy(number) for number in other}:
         return None
     return _by_foreign_key(reader, [_side(reader, right, other), _side(reader, left, key)], own, how, said)
 
 
-def _equal_to(key: tuple[int, ...], pairs: list[tuple[Both, Both]]) -> tuple[int, ...] | None:
-    """Return the columns that the pairs compare with a key, in its order; None if they compare other columns."""
+def _equal_to(rows: Rows, key: tuple[int, ...], pairs: list[tuple[Both, Both]]) -> tuple[int, ...] | None:
+    """Return the columns that the pairs compare with the key of ``rows``, in its order; None if they compare others."""
+    keys = {rows.copy(number): number for number in key}
     found: dict[int, int] = {}
     for own, theirs in pairs:
-        if own.read.is_attribute and theirs.read.is_attribute:
-            found.setdefault(theirs.read.number, own.read.number)
-    return tuple(found[number] for number in key) if len(found) == len(pairs) and {*found} == {*key} else None
+        number = keys.get(rows.copy(theirs.read.number)) if own.read.is_attribute and theirs.read.is_attribute else None
+        if number is None or number in found:
+            return None
+        found[number] = own.read.number
+    return tuple(found[number] for number in key) if len(found) == len(key) else None
 
 
 def _columns(table: StoredTable) -> list[StructField]:
@@ -241,12 +247,12 @@ def _take_coalesced(above: list[tuple[Plan, int]], rows: Rows, terms: Terms) -> 
         return []
     assert isinstance(rows.node, TableJoinNode), "what is joined by its key"
     keys = items(analyzed(rows.frame).output())[: rows.node.width]
-    right = _key(rows.node.of[1]) or ()
+    right = rows.node.of[1]
+    places = [right.copy(number) for number in _key(right) or ()]
     known = []
     for own, theirs in terms.pairs:
-        if theirs.read.is_attribute and theirs.read.number in right:
-            key = keys[right.index(theirs.read.number)]
-            known.append((catalyst("expressions.Coalesce", seq([own.java, theirs.java])), key))
+        if (copy := right.copy(theirs.read.number)) in places:
+            known.append((catalyst("expressions.Coalesce", seq([own.java, theirs.java])), keys[places.index(copy)]))
     listed = seq(replaced(one, known) for one in items(node.java.projectList()))
     node.java = catalyst("plans.logical.Project", listed, node.children[0].java)
     return keys
