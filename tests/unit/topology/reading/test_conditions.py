@@ -67,7 +67,7 @@ def in_words(terms, streams):
         ("ad = 'x'", [], 1),
         ("concat(ad, clicked_ad) = page", [], 1),
         ("ad = clicked_ad and page > user and length(page) > 3", [("ad", "clicked_ad")], 2),
-        ("true", [], 1),
+        ("true", [], 0),
     ],
 )
 def test_what_is_equal_of_both_sides_makes_pairs(read, streams, text, pairs, rest):

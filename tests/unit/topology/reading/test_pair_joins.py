@@ -51,7 +51,7 @@ def test_conditions_of_one_side_of_an_outer_join_say_what_has_a_partner(builder,
     (join,) = joins(builder)
     assert (join.by, join.how) == (2, "left")
     (sent,) = (leg for leg in builder.build().legs if leg.sink is not None and leg.sink.key == ("y", "by_2"))
-    assert "where w > 4" in [*sent.texts]
+    assert any(text.startswith("where w > ") for text in sent.texts)
 
 
 @pytest.mark.parametrize("how", ["left", "full", "left_semi", "left_anti"])
