@@ -76,7 +76,9 @@ class CollectedJoins:
         every = refresh_seconds(join)
         _check_uncached(join.frame, where)
         _check_keys(StructType([rows[name] for name in join.keys]), join.frame.schema, where)
-        columns = [field for field in join.columns if field.name in needed]
+        # The row of a deletion may have nulls in columns that have none otherwise.
+        own = {field.name: field for field in rows}
+        columns = [own.get(field.name, field) for field in join.columns if field.name in needed]
         if tombstones_pass:
             columns = [_nullable(field) if field.name in join.given else field for field in columns]
         output = StructType([*columns, *(rows[name] for name in carried)])
