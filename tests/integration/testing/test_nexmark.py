@@ -34,6 +34,7 @@ def few(events):
     return events[:400]
 
 
+@pytest.mark.long
 def test_every_answer_of_data_frames_is_sqls(spark, few):
     verdicts = list(check(spark, few, QUERIES.values(), seed=3, together=True))
     assert {one.query: one.text for one in verdicts if not one.exact} == {}
