@@ -10,17 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay import hidden_columns
-from sparkrelay.operators.table.changes import NEW, OLD
-from sparkrelay.operators.table.joined_rows import NEVER, joined_rows, touched_keys
+from sparkrelay.operators.table.joined_rows import NEVER, JoinRunner, joined_rows, touched_keys
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.records.tuples import write_columns
-from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker.context import laid_out
-from sparkrelay.runtime.worker.task_steps import each_table, task_store
+from sparkrelay.runtime.worker.task_steps import task_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from sparkrelay.operators.table.joined_rows import Rows
@@ -37,7 +33,7 @@ EXISTS: Final = "exists"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairJoinRunner(StepSpec):
+class PairJoinRunner(JoinRunner):
     """Joins two tables by columns that need not be a key.
 
     Attributes:
@@ -45,7 +41,7 @@ class PairJoinRunner(StepSpec):
         how: ``inner``, ``left``, ``right``, ``full`` or ``exists``.
         width: number of equal columns.
         keys: Arrow schema of the key of output rows: equal columns, left key, right key.
-        output: Arrow schema of output rows: key, other left columns, other right columns, a flag for each side that
+        output: key, other left columns, other right columns, a flag for each side that
             may be missing, hidden columns. With ``exists`` there are no right columns.
     """
 
@@ -53,18 +49,9 @@ class PairJoinRunner(StepSpec):
     how: str
     width: int
     keys: pa.Schema
-    output: pa.Schema
 
-    @property
-    def changes(self) -> bool:
-        """Whether the old version of a changed row is emitted, too (``hidden_columns.CHANGE``)."""
-        return hidden_columns.CHANGE in self.output.names
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the changed rows, one task at a time."""
-        yield from each_table(self, batches, self._changed)
-
-    def _changed(self, task: TaskCommand) -> pa.RecordBatch:
+    def changed(self, task: TaskCommand) -> pa.RecordBatch:
+        """Return the changed rows of a task."""
         left, right = _sides(self, task)
         found = [_pairs(left, right)] if self.how != EXISTS else []
         if self.how in {"left", "full"}:
@@ -74,10 +61,7 @@ class PairJoinRunner(StepSpec):
         if self.how == EXISTS:
             found.append(_existing(left, right))
         rows = _Joined.together(found)
-        if self.changes:
-            parts = [(rows.changed & rows.was, False, OLD), (rows.changed & rows.is_, True, NEW)]
-        else:
-            parts = [(rows.changed & rows.is_, True, False), (rows.changed & rows.was & ~rows.is_, False, True)]
+        parts = self.parts(rows.was, rows.is_, rows.changed)
         return pa.concat_batches(
             [self._laid_out(task, left, right, rows.some(which), now, last) for which, now, last in parts]
         )

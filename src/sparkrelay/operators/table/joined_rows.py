@@ -9,17 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.operators.table.changes import DELETIONS
-from sparkrelay.runtime.worker.task_steps import never_applied
+from sparkrelay import hidden_columns
+from sparkrelay.operators.table.changes import DELETIONS, NEW, OLD
+from sparkrelay.runtime.contract.specs import StepSpec
+from sparkrelay.runtime.worker.task_steps import each_table, never_applied
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from sparkrelay.operators.table.run import TableRunner
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import StepSpec
     from sparkrelay.state import LookedUp
 
 #: Earlier than every timestamp.
@@ -61,6 +62,33 @@ class Rows:
     is_: NDArray[np.bool_]
     changed: NDArray[np.bool_]
     times: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRunner(StepSpec):
+    """A join of tables that other legs keep.
+
+    Attributes:
+        output: Arrow schema of output rows; the last column is the kind of change, or the tombstone flag.
+    """
+
+    output: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the changed rows, one task at a time."""
+        yield from each_table(self, batches, self.changed)
+
+    def changed(self, task: TaskCommand) -> pa.RecordBatch:
+        """Return the changed rows of a task."""
+        raise NotImplementedError
+
+    def parts(
+        self, was: NDArray[np.bool_], is_: NDArray[np.bool_], changed: NDArray[np.bool_]
+    ) -> list[tuple[NDArray[np.bool_], bool, int | bool]]:
+        """Return which rows to emit: a selection, whether as they are now, and the value of their last column."""
+        if hidden_columns.CHANGE in self.output.names:
+            return [(changed & was, False, OLD), (changed & is_, True, NEW)]
+        return [(changed & is_, True, False), (changed & was & ~is_, False, True)]
 
 
 def touched_keys(spec: StepSpec, tables: Iterable[TableRunner], task: TaskCommand) -> pa.Array:

@@ -15,16 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay import hidden_columns
-from sparkrelay.operators.table.changes import NEW, OLD
-from sparkrelay.operators.table.joined_rows import JoinedTables, joined_rows, touched_keys
+from sparkrelay.operators.table.joined_rows import JoinedTables, JoinRunner, joined_rows, touched_keys
 from sparkrelay.records.keys import key_columns
-from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker.context import laid_out
-from sparkrelay.runtime.worker.task_steps import each_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from sparkrelay.operators.table.run import TableRunner
@@ -32,41 +27,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableJoinRunner(StepSpec):
+class TableJoinRunner(JoinRunner):
     """Joins tables of one key that other legs keep.
 
     Attributes:
         tables: the tables.
         joined: how they are joined; tables by their index in ``tables``.
         keys: Arrow schema of the key columns.
-        output: Arrow schema of output rows: key columns, the tables' others, hidden ones.
+        output: key columns, the tables' others, hidden ones.
     """
 
     tables: tuple[TableRunner, ...]
     joined: JoinedTables
     keys: pa.Schema
-    output: pa.Schema
 
-    @property
-    def changes(self) -> bool:
-        """Whether the old version of a changed row is emitted, too (``hidden_columns.CHANGE``)."""
-        return hidden_columns.CHANGE in self.output.names
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the changes of the joined rows, a task at a time."""
-        yield from each_table(self, batches, self._changed)
-
-    def _changed(self, task: TaskCommand) -> pa.RecordBatch:
+    def changed(self, task: TaskCommand) -> pa.RecordBatch:
+        """Return the changed rows of a task."""
         keys = touched_keys(self, self.tables, task)
         rows = joined_rows(self, self.tables, self.joined, task, keys)
-        changed = rows.changed & (rows.was | rows.is_)
-        if self.changes:
-            kinds = ((OLD, changed & rows.was, rows.were), (NEW, changed & rows.is_, rows.are))
-            parts = [_laid_out(self, task, keys, rows.times, columns, which, kind) for kind, which, columns in kinds]
-        else:
-            kept = ((False, changed & rows.is_, rows.are), (True, changed & rows.was & ~rows.is_, rows.were))
-            parts = [_laid_out(self, task, keys, rows.times, columns, which, gone) for gone, which, columns in kept]
-        return pa.concat_batches(parts)
+        parts = self.parts(rows.was, rows.is_, rows.changed & (rows.was | rows.is_))
+        return pa.concat_batches(
+            [
+                _laid_out(self, task, keys, rows.times, rows.are if now else rows.were, which, last)
+                for which, now, last in parts
+            ]
+        )
 
 
 def _laid_out(  # noqa: PLR0917

@@ -12,7 +12,7 @@ from sparkrelay.catalyst.words import type_words
 from sparkrelay.topology.refusals import NOT_IN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Set as AbstractSet
 
     from sparkrelay.topology.rows import Rows
 
@@ -57,16 +57,27 @@ def terms_of(condition: Both | None, left: Rows, right: Rows) -> Terms:
     terms = Terms()
     sides = ({column.number for column in left.columns}, {column.number for column in right.columns})
     for one in map(_without_nulls, _conjuncts(condition)):
-        if one.read.kind == "EqualTo":
-            first, second = (Both(*both) for both in zip(one.read.children, items(one.java.children()), strict=True))
-            if _is_of(first, sides[0]) and _is_of(second, sides[1]):
-                terms.pairs.append((first, second))
-                continue
-            if _is_of(first, sides[1]) and _is_of(second, sides[0]):
-                terms.pairs.append((second, first))
-                continue
-        terms.rest.append(one)
+        if one.read.kind == "EqualTo" and (pair := pair_of(one, *sides)) is not None:
+            terms.pairs.append(pair)
+        else:
+            terms.rest.append(one)
     return terms
+
+
+def pair_of(one: Both, left: AbstractSet[int], right: AbstractSet[int]) -> tuple[Both, Both] | None:
+    """Return the left and the right side of a comparison; None if it does not compare columns of both sides.
+
+    Args:
+        one: the comparison.
+        left: numbers of the left columns.
+        right: numbers of the right columns.
+    """
+    first, second = (Both(*both) for both in zip(one.read.children, items(one.java.children()), strict=True))
+    if _is_of(first, left) and _is_of(second, right):
+        return first, second
+    if _is_of(first, right) and _is_of(second, left):
+        return second, first
+    return None
 
 
 def _without_nulls(one: Both) -> Both:
@@ -98,7 +109,7 @@ def differing_types(own: Expression, theirs: Expression) -> tuple[str, str] | No
     return first, second
 
 
-def _is_of(one: Both, numbers: set[int]) -> bool:
+def _is_of(one: Both, numbers: AbstractSet[int]) -> bool:
     read = {*one.read.references()}
     return bool(read) and read <= numbers
 

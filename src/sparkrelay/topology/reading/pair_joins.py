@@ -15,7 +15,7 @@ from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
 from sparkrelay.catalyst.tree import Expression
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
-from sparkrelay.topology.reading.conditions import Both
+from sparkrelay.topology.reading.conditions import Both, pair_of
 from sparkrelay.topology.reading.tables import keep_newest
 from sparkrelay.topology.record import begin, filtered, named, unique, with_rows
 from sparkrelay.topology.refusals import BOTH_SIDES, NO_EQUAL_COLUMNS, SUBQUERY
@@ -304,22 +304,17 @@ def _null_safe(terms: Terms, left: Rows, right: Rows) -> list[tuple[Both, Both]]
     sides = [{column.number for column in rows.columns} for rows in (left, right)]
     rest, found = [], []
     for one in terms.rest:
-        if one.read.kind != "EqualNullSafe":
+        if one.read.kind != "EqualNullSafe" or (pair := pair_of(one, *sides)) is None:
             rest.append(one)
             continue
-        both = [Both(*parts) for parts in zip(one.read.children, items(one.java.children()), strict=True)]
-        reads = [{*part.read.references()} for part in both]
-        if reads[0] <= sides[1] and reads[1] <= sides[0]:
-            both, reads = both[::-1], reads[::-1]
-        if not (reads[0] and reads[1] and reads[0] <= sides[0] and reads[1] <= sides[1]):
-            rest.append(one)
-            continue
-        nulls = [
-            Both(Expression("IsNull", (part.read,), {}), catalyst("expressions.IsNull", part.java)) for part in both
-        ]
-        found += [(nulls[0], nulls[1]), (_or_default(both[0]), _or_default(both[1]))]
+        own, theirs = pair
+        found += [(_is_null(own), _is_null(theirs)), (_or_default(own), _or_default(theirs))]
     terms.rest = rest
     return found
+
+
+def _is_null(one: Both) -> Both:
+    return Both(Expression("IsNull", (one.read,), {}), catalyst("expressions.IsNull", one.java))
 
 
 def _or_default(one: Both) -> Both:

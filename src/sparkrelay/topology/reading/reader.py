@@ -89,6 +89,8 @@ class Reader:
 
     def _inline_frames(self, at: Plan) -> None:
         """Replace the ``WITH`` clauses that a node reads of DataFrames, in a subquery or a join, by their plans."""
+        if not self._defined:
+            return
         own = [self.has_leaf(child) for child in at.children]
         read = [child for child, leaf in zip(at.children, own, strict=True) if not leaf]
         read += [plan for one in at.expressions for part in one.below() for plan in part.plans]
