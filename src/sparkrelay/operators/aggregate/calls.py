@@ -108,7 +108,7 @@ class ReadCall(NamedTuple):
     expression: Any
 
 
-def read_calls(results: Sequence[Any], where: str) -> tuple[list[ReadCall], dict[int, int]]:
+def read_calls(results: Sequence[Any], where: str, *, of_table: bool = False) -> tuple[list[ReadCall], dict[int, int]]:
     """Return the aggregates in results of the JVM's.
 
     Each result that is an aggregate has one of its own, so that the store has a column of that name; what is computed
@@ -117,6 +117,7 @@ def read_calls(results: Sequence[Any], where: str) -> tuple[list[ReadCall], dict
     Args:
         results: what an aggregation results in.
         where: the user's line, for messages.
+        of_table: whether the rows change and go. Then a least value must know those that come after it.
 
     Returns:
         The aggregates; and place of a result that is one -> which.
@@ -130,6 +131,7 @@ def read_calls(results: Sequence[Any], where: str) -> tuple[list[ReadCall], dict
 
     def add(call: Any) -> None:
         function, arguments, distinct, options = _parsed_call(call, where)
+        distinct = distinct or (of_table and function in _ONCE)
         text = without_leaves(str(call.sql()))
         found.append(ReadCall(AggregateCall(function, len(arguments), distinct, options, text), arguments, call))
 

@@ -25,7 +25,7 @@ from sparkrelay.topology.nodes import AggregationNode, LateNode, SinkNode
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, require_same_time
 from sparkrelay.topology.reading.regrouping import SESSION, WINDOW, regrouped
 from sparkrelay.topology.record import DELAY, as_column, attribute, begin, projected, spark_errors, unique, with_rows
-from sparkrelay.topology.refusals import ALL_ROWS, SESSIONS_OF_TABLE, SESSIONS_WITHOUT_END
+from sparkrelay.topology.refusals import SESSIONS_OF_TABLE, SESSIONS_WITHOUT_END
 from sparkrelay.topology.schemas import check_groupable, without_metadata
 from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Aggregation
@@ -57,14 +57,13 @@ def aggregated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
     where = call.where
     keys = items(at.java.groupingExpressions())
     results = items(at.java.aggregateExpressions())
-    given = at.by_field["groupingExpressions"] if keys else ()
-    if not keys:
-        raise TopologyException(f"{where}: {call.method}() of all rows: {ALL_ROWS}")
+    given = at.by_field["groupingExpressions"]
     names = key_names(given, at.by_field["aggregateExpressions"])
     if rows.node.is_table and any(one.is_attribute and SESSION in _metadata(rows, one) for one in given):
         raise TopologyException(f"{where}: groupBy() of a table takes no F.session_window(): {SESSIONS_OF_TABLE}")
+    of_table = rows.node.is_table
     rows, now, before, decides = regrouped(record, call, rows, given, keys, names)
-    calls, direct = read_calls(results, where)
+    calls, direct = read_calls(results, where, of_table=of_table)
     time = event_time(rows)
     taken = _taken(call, rows, now, names, calls, time)
     windows = [name for name in names if {WINDOW, SESSION} & {*(taken.schema[name].metadata or {})}]

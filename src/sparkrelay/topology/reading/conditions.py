@@ -93,6 +93,17 @@ def _without_nulls(one: Both) -> Both:
     return Both(read, java)
 
 
+def null_aware(condition: Both) -> tuple[Both, list[Both]] | None:
+    """Return what ``NOT IN`` asks of columns that may be null, and the other conditions; None without exactly one."""
+    found, others = [], []
+    for one in _conjuncts(condition):
+        try:
+            others.append(_without_nulls(one))
+        except ValueError:
+            found.append(one)
+    return (found[0], others) if len(found) == 1 else None
+
+
 def equal(own: Both, theirs: Both) -> Both:
     """Return the condition that both are equal."""
     return Both(

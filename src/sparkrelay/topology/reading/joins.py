@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.catalyst.frames import analyzed, with_children
+from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.reading import lookups, stream_joins, table_joins
-from sparkrelay.topology.reading.conditions import Both, terms_of
+from sparkrelay.topology.reading import lookups, rewriting, stream_joins, table_joins
+from sparkrelay.topology.reading.conditions import Both, null_aware, terms_of
 from sparkrelay.topology.record import only
 from sparkrelay.topology.refusals import STATIC, STREAM_ALONE
 
@@ -56,11 +58,16 @@ def joined(reader: Reading, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
         # What is joined with them sees no column of them but through the condition.
         right = only(right, {number for one in given for number in one.references()})
     condition = Both(given[0], at.java.condition().get()) if given else None
+    tables = left.node.is_table and right.node.is_table
+    if tables and at.join_type == "LeftAnti" and condition and (found := null_aware(condition)) is not None:
+        either, others = found
+        plan = with_children(at.java, [analyzed(rows.frame) for rows in (left, right)])
+        return reader.rows(read_plan(rewriting.not_in(plan, either.java, [one.java for one in others])))
     try:
         terms = terms_of(condition, left, right)
     except ValueError as error:
         raise TopologyException(f"{reader.call.where}: {reader.call.method}(): {error}") from None
-    if left.node.is_table and right.node.is_table:
+    if tables:
         return table_joins.joined(reader, at, left, right, terms, above)
     if right.node.is_table:
         return lookups.looked_up(reader, at, left, right, terms, mirrored=False)

@@ -18,7 +18,7 @@ from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoi
 from sparkrelay.topology.reading.conditions import Both, pair_of
 from sparkrelay.topology.reading.tables import keep_newest
 from sparkrelay.topology.record import begin, filtered, named, unique, with_rows
-from sparkrelay.topology.refusals import BOTH_SIDES, NO_EQUAL_COLUMNS, SUBQUERY
+from sparkrelay.topology.refusals import SUBQUERY
 from sparkrelay.topology.schemas import without_metadata
 from sparkrelay.topology.spread import Spread
 
@@ -75,15 +75,10 @@ def joined(  # noqa: PLR0917 - what is known of one step
     call, record = reader.call, reader.record
     where = f"{call.where}: {call.method}()"
     how = _HOW[join_type]
-    terms.pairs += _null_safe(terms, left, right)
-    if not terms.pairs:
-        raise TopologyException(f"{where} of two tables {NO_EQUAL_COLUMNS}")
     left, right = _conditions_of_one_side(terms, left, right, how)
-    pairs = terms.pairs
+    pairs = terms.pairs = terms.pairs or [(_true(), _true())]
     if join_type == "LeftSingle" and not _is_unique(right, terms):
         raise TopologyException(f"{where}: {SUBQUERY}")
-    if terms.rest and how != "inner":
-        raise TopologyException(f"{where} of two tables {BOTH_SIDES}")
     own = [one for one, _ in pairs]
     names = unique(one.read.name if one.read.is_attribute else f"by_{place}" for place, one in enumerate(own, 1))
     text = f"join({', '.join(names)}, {said})"
@@ -172,7 +167,7 @@ def _stored(
         word: ``left`` or ``right``.
     """
     record, call = reader.record, reader.call
-    taken, key = _with_key(rows)
+    taken, key = with_key(rows)
     plan = analyzed(taken.frame)
     output = items(plan.output())
     numbers = [int(one.exprId().id()) for one in output]
@@ -230,7 +225,7 @@ def _table(rows: Rows) -> StoredTable:
     return rows.node
 
 
-def _with_key(rows: Rows) -> tuple[Rows, list[int]]:
+def with_key(rows: Rows) -> tuple[Rows, list[int]]:
     """Return rows with all key columns of their table, and the indices of these columns."""
     node = _table(rows)
     width = len(node.step.keys) if isinstance(node, AggregationNode) else node.width
@@ -257,7 +252,7 @@ def _with_key(rows: Rows) -> tuple[Rows, list[int]]:
 
 def _is_unique(right: Rows, terms: Terms) -> bool:
     """Return whether at most one right row matches: its whole key is compared."""
-    taken, key = _with_key(right)
+    taken, key = with_key(right)
     return {taken.columns[place].number for place in key} <= {
         theirs.read.number for _, theirs in terms.pairs if theirs.read.is_attribute
     }
@@ -275,8 +270,7 @@ def _conditions_of_one_side(terms: Terms, left: Rows, right: Rows, how: str) -> 
     equals true.
     """
     numbers = [{column.number for column in rows.columns} for rows in (left, right)]
-    rest, true = [], catalyst_object("expressions.Literal").TrueLiteral()
-    yes = Both(Expression("Literal", (), {"value": "true", "dataType": "boolean"}), true)
+    rest, yes = [], _true()
     for one in terms.rest:
         read = {*one.read.references()}
         own, theirs = (read <= side for side in numbers)
@@ -294,13 +288,18 @@ def _conditions_of_one_side(terms: Terms, left: Rows, right: Rows, how: str) -> 
     return left, right
 
 
+def _true() -> Both:
+    read = Expression("Literal", (), {"value": "true", "dataType": "boolean"})
+    return Both(read, catalyst_object("expressions.Literal").TrueLiteral())
+
+
 def _where(rows: Rows, condition: Both) -> Rows:
     plan = catalyst("plans.logical.Filter", condition.java, analyzed(rows.frame))
     return with_rows(rows, frame_of(plan, rows.frame.sparkSession))
 
 
-def _null_safe(terms: Terms, left: Rows, right: Rows) -> list[tuple[Both, Both]]:
-    """Remove each ``a <=> b`` from ``terms``; return it as two pairs: of null flags, and of values."""
+def take_equal(terms: Terms, left: Rows, right: Rows) -> None:
+    """Replace each ``a <=> b`` of ``terms`` by two pairs: of null flags, and of values."""
     sides = [{column.number for column in rows.columns} for rows in (left, right)]
     rest, found = [], []
     for one in terms.rest:
@@ -310,7 +309,13 @@ def _null_safe(terms: Terms, left: Rows, right: Rows) -> list[tuple[Both, Both]]
         own, theirs = pair
         found += [(_is_null(own), _is_null(theirs)), (_or_default(own), _or_default(theirs))]
     terms.rest = rest
-    return found
+    terms.pairs += found
+
+
+def reads_both(terms: Terms, left: Rows, right: Rows) -> bool:
+    """Return whether a condition other than equality reads columns of both sides."""
+    sides = [{column.number for column in rows.columns} for rows in (left, right)]
+    return any(all({*one.read.references()} & side for side in sides) for one in terms.rest)
 
 
 def _is_null(one: Both) -> Both:

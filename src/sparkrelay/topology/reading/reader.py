@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.catalyst.frames import analyzed, as_attribute, frame_of, leaf_number, project, with_children
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
-from sparkrelay.catalyst.subqueries import as_joins, subqueries
+from sparkrelay.catalyst.subqueries import as_joins, scalars_as_joins, subqueries, with_conditions
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.building.row_checks import check_of_table
 from sparkrelay.topology.nodes import EmittingNode
-from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
+from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, rewriting, sources, unions
 from sparkrelay.topology.reading.tables import holds_rows
 from sparkrelay.topology.record import over, projected, without_kafka_columns
 from sparkrelay.topology.refusals import SUBQUERY, not_row_wise
@@ -79,12 +79,13 @@ class Reader:
         """
         self._defined |= {int(one.fields["id"]): one for one in plan.below() if one.kind == "CTERelationDef"}
         if any(subqueries(plan, self.has_leaf)):
-            plan = read_plan(as_joins(plan.java))
+            java = scalars_as_joins(as_joins(plan.java), lambda one: self.has_leaf(read_plan(one)))
+            plan = read_plan(java)
             for one in subqueries(plan, self.has_leaf):
                 raise TopologyException(f"{self.call.where}: {self.call.method}(): {words(one)}: {SUBQUERY}")
         if any(node.kind == "Join" and not node.by_field["condition"] for node in plan.below()):
             # FROM a, b WHERE a.x = b.y
-            plan = read_plan(catalyst_object("optimizer.PushPredicateThroughJoin").apply(plan.java))
+            plan = read_plan(with_conditions(plan.java))
         return plan
 
     def _inline_frames(self, at: Plan) -> None:
@@ -183,9 +184,16 @@ class Reader:
         """Return the rows of a node that is one of the pipeline's steps; takes from ``above`` what belongs to it."""
         match at.kind:
             case "Aggregate":
+                if not at.by_field["groupingExpressions"]:
+                    at = read_plan(rewriting.in_one_group(at.java))
                 return aggregates.aggregated(self.record, self.call, self.rows(at.children[0], grouped=True), at)
             case "Deduplicate" | "DeduplicateWithinWatermark" | "Distinct":
-                return deduplication.deduplicated(self.record, self.call, self.rows(at.children[0]), at)
+                rows = self.rows(at.children[0])
+                if at.kind == "Distinct" and rows.node.is_table:
+                    return self.rows(read_plan(rewriting.distinct_rows(analyzed(rows.frame))))
+                return deduplication.deduplicated(self.record, self.call, rows, at)
+            case "Sort" | "GlobalLimit" if (rows := self._ordered(at)) is not None:
+                return rows
             case "Join":
                 return joins.joined(self, at, above)
             case "Union":
@@ -194,6 +202,27 @@ class Reader:
                 return rankings.ranked(self, at, above)
             case _:
                 raise TopologyException(f"{self.call.where}: {self.call.method}(): {not_row_wise(at.kind)}")
+
+    def _ordered(self, at: Plan) -> Rows | None:
+        """Return a table's rows in an order, or the first of them; None for a stream's, and for any rows without order."""
+        steps: list[tuple[Plan, int]] = []
+        below = at
+        if at.kind == "GlobalLimit":
+            below = at.children[0].children[0] if at.children[0].kind == "LocalLimit" else at.children[0]
+            while below.kind in {"Project", "SubqueryAlias"}:
+                steps.append((below, 0))
+                below = below.children[0]
+        if below.kind != "Sort":
+            return None
+        rows = self.rows(below.children[0])
+        if not rows.node.is_table:
+            return None
+        if at.kind == "Sort":
+            # A topic has no order of rows of several keys.
+            return rows
+        number = at.by_field["limitExpr"][0]
+        ordered = rewriting.first_rows(int(number.fields["value"]), with_children(below.java, [analyzed(rows.frame)]))
+        return over(self.rows(read_plan(ordered)), steps)
 
     def _definition(self, at: Plan) -> Rows:
         """Return the rows of a ``WITH`` clause's definition, with the numbers of one of its uses."""

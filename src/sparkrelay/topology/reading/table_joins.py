@@ -14,9 +14,10 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from sparkrelay.catalyst.frames import analyzed, as_attribute, attributes, frame_of, project, replaced
 from sparkrelay.catalyst.jvm import catalyst, items, seq
+from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
-from sparkrelay.topology.reading import pair_joins
+from sparkrelay.topology.reading import pair_joins, rewriting
 from sparkrelay.topology.reading.conditions import ONE_SIDED
 from sparkrelay.topology.reading.pair_joins import where_found
 from sparkrelay.topology.reading.tables import holds_rows, keep_newest, stored_table
@@ -42,6 +43,9 @@ _HOW: Final = {
     "ExistenceJoin": "left",
     "LeftSingle": "left",
 }
+
+
+_INNER: Final = frozenset({"Cross", "Inner"})
 
 
 class _Side(NamedTuple):
@@ -74,6 +78,11 @@ def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, abo
         )
     said = ONE_SIDED.get(at.join_type, how)
     stored = _of_stores(reader, left, right, terms, at.join_type, said)
+    if stored is None:
+        pair_joins.take_equal(terms, left, right)
+        if at.join_type not in _INNER and pair_joins.reads_both(terms, left, right):
+            keyed = [rewriting.keyed(analyzed(rows.frame), key) for rows, key in map(pair_joins.with_key, (left, right))]
+            return reader.rows(read_plan(rewriting.by_pairs(at.java, *keyed)))
     rows, columns = stored or pair_joins.joined(reader, at.join_type, left, right, terms, said)
     plan = analyzed(rows.frame)
     coalesced = _take_coalesced(above, rows, terms) if how == "full" and stored is not None else []
