@@ -106,7 +106,7 @@ def _layout(store: str, said: dict[str, Any]) -> TableLayout:
         return LatestLayout(**columns)
     make = SessionsLayout if window is not None and window["sessions"] is True else AggregateLayout
     aggregates = tuple(_aggregate(one) for one in said["aggregates"])
-    return make(**columns, aggregates=aggregates, of_changes=said["changes"] is True)
+    return make(**columns, aggregates=aggregates, of_changes=said["changes"] is True, of_all="ofAll" in said)
 
 
 def _aggregate(said: dict[str, Any]) -> AggregateSpec:

@@ -176,6 +176,7 @@ class RepartitionNode(Passing):
         explicit: True for ``repartition(...)``, False for what a ``groupBy`` needs.
         changes: True where the rows are a table's, each as it was and as it is.
         raw: True where they have Kafka's own columns still, and are passed on as a stream without formats is.
+        to_all: True where each partition gets all of them.
     """
 
     columns: tuple[str, ...]
@@ -185,6 +186,7 @@ class RepartitionNode(Passing):
     explicit: bool
     changes: bool = False
     raw: bool = False
+    to_all: bool = False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

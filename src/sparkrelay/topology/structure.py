@@ -130,6 +130,7 @@ class Aggregation:
         answers: of a table of rows that are joined by a foreign key: the join, whose answers come in; else None.
         history: of a table of newest rows: for how long it also knows the rows before them; or None.
         decided_by: the grouping columns that make the message key, in its order; None: others do.
+        of_all: True for totals of all rows.
     """
 
     store: str
@@ -153,6 +154,7 @@ class Aggregation:
     answers: TableJoin | None = None
     history: str | None = None
     decided_by: tuple[str, ...] | None = None
+    of_all: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,6 +203,7 @@ class Sink:
         call_site: the line that wrote it.
         changes: True for a repartition topic with the rows of a table, each as it was and as it is.
         headers: the column of the message headers, or None.
+        to_all: True for a repartition topic of which each partition gets all rows.
     """
 
     name: str
@@ -212,6 +215,7 @@ class Sink:
     call_site: CallSite
     changes: bool = False
     headers: str | None = None
+    to_all: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

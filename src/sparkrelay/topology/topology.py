@@ -148,5 +148,6 @@ def _sink_parts(sink: Sink | None) -> list[Any]:
     key = sink.key if isinstance(sink.key, str | tuple) else format_text(sink.key)
     # Only where it is so: instances of the release before must find theirs unchanged.
     changes = ["changes"] if sink.changes else []
+    changes += ["to all"] if sink.to_all else []
     headers = [["headers", sink.headers]] if sink.headers is not None else []
     return [sink.topic, sink.internal, key, format_text(sink.value), sink.partitions, *changes, *headers]

@@ -40,17 +40,19 @@ class AggregateLayout(TableLayout):
     Attributes:
         aggregates: in the order of the argument columns; the last is the timestamp.
         of_changes: True for aggregates of a table, whose old rows are subtracted.
+        of_all: True for totals of all rows of a table. As in SQL there is one if no row is left, too.
         most: largest result of an aggregate that shows all values, in bytes.
     """
 
     aggregates: tuple[AggregateSpec, ...]
     of_changes: bool = False
+    of_all: bool = False
     most: int = longest_request({})
 
     @property
     def codec(self) -> AggregateCodec | TableAggregates:
         """Codec of the store's values."""
-        return TableAggregates(self.aggregates) if self.of_changes else _codec(self.aggregates)
+        return TableAggregates(self.aggregates, stay=self.of_all) if self.of_changes else _codec(self.aggregates)
 
     @property
     def collects(self) -> bool:
@@ -65,7 +67,8 @@ class AggregateLayout(TableLayout):
     def said(self) -> dict[str, Any]:
         """Return the description besides the columns."""
         aggregates = [_aggregate_json(aggregate) for aggregate in self.aggregates]
-        return {"table": False, "aggregates": aggregates, "changes": self.of_changes}
+        more = {"ofAll": True} if self.of_all else {}
+        return {"table": False, "aggregates": aggregates, "changes": self.of_changes, **more}
 
     def stored(self, keys: Sequence[pa.Array], encoded: pa.Array) -> pa.Array:
         """Return the store's keys of groups."""

@@ -38,8 +38,14 @@ _TIME: Final = f"{hidden_columns.PREFIX}time"
 class TableAggregates:
     """Codec of a table's aggregates, like ``AggregateCodec`` of a stream's."""
 
-    def __init__(self, specs: Sequence[AggregateSpec]) -> None:
-        """Take the aggregates; the last is the newest timestamp."""
+    def __init__(self, specs: Sequence[AggregateSpec], *, stay: bool = False) -> None:
+        """Take the aggregates; the last is the newest timestamp.
+
+        Args:
+            specs: the aggregates.
+            stay: whether a group stays when it has no rows any more.
+        """
+        self._stay = stay
         *own, newest = (replace(spec, subtracts=True) for spec in specs)
         counted = [*own, AggregateSpec("count_all", None, pa.int64(), pa.int64())]
         self._rows = AggregateCodec(counted)
@@ -84,6 +90,8 @@ class TableAggregates:
         named = partial.select([name for name in partial.column_names if not name.startswith(hidden_columns.PREFIX)])
         states = self._changed(partial, states, named)
         left = pc.not_equal(self._rows.results(states, named)[-1], 0)
+        if self._stay:
+            left = pa.repeat(pa.scalar(True), len(left))
         newest = pc.max_element_wise(times, whole(partial.column(_TIME)))
         values = _joined(newest, pc.if_else(left, states, pa.scalar(None, pa.binary())))
         there = pc.is_valid(old)

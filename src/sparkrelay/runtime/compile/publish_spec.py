@@ -82,6 +82,7 @@ def publish_spec(
         ahead_ms=config.event_time_after_max_ms,
         best=None if sink is None else _best(sink, output, legs, event_time, config.event_time_after_max_ms),
         changelog=shared_changelog(leg, names),
+        to_all=sink is not None and sink.to_all,
     )
 
 

@@ -151,6 +151,7 @@ class PublishSpec(StepSpec):
         ahead_ms: event times further ahead of the clock than this do not count.
         best: drops rows of a task that cannot be among the first of their key, for a repartition topic of which only
             those are kept.
+        to_all: whether each partition of the topic gets all rows.
     """
 
     topic: str | None
@@ -167,6 +168,7 @@ class PublishSpec(StepSpec):
     event_time: str | None = None
     ahead_ms: int = 0
     best: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    to_all: bool = False
 
     @property
     def read(self) -> list[str]:

@@ -438,7 +438,9 @@ def _sink(end: AnyEnd, names: NodeNames) -> Sink | None:
             return Sink(names[end], end.topic, end.key, end.value, False, None, end.call_site, headers=end.headers)
         case RepartitionNode():
             topic = f"{names[end]}-repartition"
-            return Sink(topic, topic, end.columns, None, True, end.partitions, end.call_site, end.changes)
+            return Sink(
+                topic, topic, end.columns, None, True, end.partitions, end.call_site, end.changes, to_all=end.to_all
+            )
         case _:
             return None
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _ALONE: Final = "F.session_window() stands by itself among the columns of groupBy(), and with no other window"
 
 
-def aggregated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
+def aggregated(record: Record, call: Call, rows: Rows, at: Plan, *, of_all: bool = False) -> Rows:
     """Write a grouping down; return the rows of its table, with the columns of the plan's node.
 
     Args:
@@ -50,6 +50,7 @@ def aggregated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
         call: of the user's.
         rows: what is grouped.
         at: the ``Aggregate``.
+        of_all: whether it is of all rows, by a column with one value.
 
     Raises:
         TopologyException: it cannot be grouped by, an aggregate is not supported, or an argument is not right.
@@ -88,6 +89,7 @@ def aggregated(record: Record, call: Call, rows: Rows, at: Plan) -> Rows:
         sessions=bool(sessions),
         retention=call.retention,
         decided_by=None if decides is None else tuple(names[index] for index in decides),
+        of_all=of_all,
     )
     node = AggregationNode(
         call_site=call.call_site,

@@ -83,8 +83,18 @@ def joined(  # noqa: PLR0917 - what is known of one step
     names = unique(one.read.name if one.read.is_attribute else f"by_{place}" for place, one in enumerate(own, 1))
     text = f"join({', '.join(names)}, {said})"
     staying = _STAYING[how]
+    whole = _whole_side(left, right, pairs, how)
     sides = [
-        _stored(reader, rows, by, names, text, not_null=not staying[place], word=("left", "right")[place])
+        _stored(
+            reader,
+            rows,
+            by,
+            names,
+            text,
+            not_null=not staying[place],
+            word=("left", "right")[place],
+            whole=None if whole is None else place == whole,
+        )
         for place, (rows, by) in enumerate(((left, own), (right, [other for _, other in pairs])))
     ]
     width = len(pairs)
@@ -107,7 +117,7 @@ def joined(  # noqa: PLR0917 - what is known of one step
     for rows in (left, right):
         record.use(rows)
     # Rows with a null in the equal columns may be in any task.
-    spread = Spread.of_key(range(width), called[:width]) if how == "inner" else Spread({})
+    spread = Spread.of_key(range(width), called[:width]) if how == "inner" and whole is None else Spread({})
     record.add(node, attributes(without_metadata(StructType(fields))), spread, streaming=False, names=called)
     rows = begin(node)
     return rows, _known(items(analyzed(rows.frame).output()), sides, width, how, len(found))
@@ -152,8 +162,30 @@ def where_found(found: Any | None, value: Any) -> Any:
     return catalyst("expressions.If", found, value, nothing)
 
 
-def _stored(
-    reader: Reading, rows: Rows, by: Sequence[Both], names: Sequence[str], text: str, *, not_null: bool, word: str
+def _whole_side(left: Rows, right: Rows, pairs: Sequence[tuple[Both, Both]], how: str) -> int | None:
+    """Return which side every task gets whole; None if equal columns spread both over the tasks.
+
+    A side is whole where no column of it is compared with one of the other: a total of all rows, or the right rows.
+    """
+    if any({*own.read.references()} and {*theirs.read.references()} for own, theirs in pairs):
+        return None
+    totals = [isinstance(rows.node, AggregationNode) and rows.node.step.of_all for rows in (left, right)]
+    if how == "inner":
+        return 0 if totals == [True, False] else 1
+    # Who has no partner in one task might have one in another.
+    return {"left": 1, "exists": 1, "right": 0}.get(how)
+
+
+def _stored(  # noqa: PLR0917 - what is known of one side
+    reader: Reading,
+    rows: Rows,
+    by: Sequence[Both],
+    names: Sequence[str],
+    text: str,
+    *,
+    not_null: bool,
+    word: str,
+    whole: bool | None,
 ) -> _Stored:
     """Record the table that stores one side by the equal columns and its own key.
 
@@ -165,6 +197,7 @@ def _stored(
         text: description of the join.
         not_null: whether to drop rows with a null in them, which match nothing.
         word: ``left`` or ``right``.
+        whole: whether each task gets all of its rows; None if neither side is whole.
     """
     record, call = reader.record, reader.call
     taken, key = with_key(rows)
@@ -187,7 +220,8 @@ def _stored(
     if not_null:
         taken = filtered(taken, *(taken.columns[place].number for place in places))
     called = unique(column.name for column in taken.columns)
-    keyed = tuple(called[place] for place in places)
+    at = key if whole is False else places
+    keyed = tuple(called[place] for place in at)
     sent = RepartitionNode(
         call_site=call.call_site,
         text=text,
@@ -198,8 +232,9 @@ def _stored(
         partitions=None,
         explicit=False,
         changes=True,
+        to_all=whole is True,
     )
-    spread = Spread.of_key(places, keyed)
+    spread = Spread.of_key(at, keyed)
     record.add(sent, analyzed(taken.frame).output(), spread, streaming=False, names=called)
     logged = all(table.step.logged for table in tables_of(_table(rows)))
     kept = keep_newest(
@@ -216,8 +251,8 @@ def _stored(
     assert isinstance(kept, AggregationNode)
     order = [*places, *key]
     order += [place for place in range(len(called)) if place not in order]
-    at = {place: index for index, place in enumerate(order)}
-    return _Stored(kept, {column.number: at[place] for place, column in enumerate(rows.columns)}, len(key))
+    index_of = {place: index for index, place in enumerate(order)}
+    return _Stored(kept, {column.number: index_of[place] for place, column in enumerate(rows.columns)}, len(key))
 
 
 def _table(rows: Rows) -> StoredTable:

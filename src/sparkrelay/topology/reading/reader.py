@@ -184,14 +184,18 @@ class Reader:
         """Return the rows of a node that is one of the pipeline's steps; takes from ``above`` what belongs to it."""
         match at.kind:
             case "Aggregate":
-                if not at.by_field["groupingExpressions"]:
-                    at = read_plan(rewriting.in_one_group(at.java))
-                return aggregates.aggregated(self.record, self.call, self.rows(at.children[0], grouped=True), at)
+                of_all = not at.by_field["groupingExpressions"]
+                if of_all:
+                    at = read_plan(rewriting.totals(at.java))
+                rows = self.rows(at.children[0], grouped=True)
+                return aggregates.aggregated(self.record, self.call, rows, at, of_all=of_all)
             case "Deduplicate" | "DeduplicateWithinWatermark" | "Distinct":
                 rows = self.rows(at.children[0])
                 if at.kind == "Distinct" and rows.node.is_table:
                     return self.rows(read_plan(rewriting.distinct_rows(analyzed(rows.frame))))
                 return deduplication.deduplicated(self.record, self.call, rows, at)
+            case "Intersect" | "Except" if (java := rewriting.as_join(at.java)) is not None:
+                return self.rows(read_plan(java))
             case "Sort" | "GlobalLimit" if (rows := self._ordered(at)) is not None:
                 return rows
             case "Join":

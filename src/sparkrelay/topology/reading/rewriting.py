@@ -18,21 +18,27 @@ if TYPE_CHECKING:
 ALL: Final = "all"
 
 
-def in_one_group(aggregate: Any) -> Any:
+def totals(aggregate: Any) -> Any:
     """Return an aggregation of all rows as one by a column with the same value in each row."""
-    child = aggregate.child()
-    one = alias(true(), ALL, new_number())
-    below = project([*items(child.output()), one], child)
-    return catalyst(
-        "plans.logical.Aggregate", seq([one.toAttribute()]), aggregate.aggregateExpressions(), below, nothing()
-    )
+    below, by = _with_one(aggregate.child())
+    return catalyst("plans.logical.Aggregate", seq([by]), aggregate.aggregateExpressions(), below, nothing())
+
+
+def _with_one(plan: Any) -> tuple[Any, Any]:
+    """Return rows with a column that is the same in each of them, and that column."""
+    one = _one()
+    return project([one, *items(plan.output())], plan), one.toAttribute()
+
+
+def _one() -> Any:
+    return alias(true(), ALL, new_number())
 
 
 def first_rows(limit: int, sort: Any) -> Any:
     """Return the first rows of a sorted table as those whose row number is at most the limit."""
     child = sort.child()
     output = items(child.output())
-    one, ordered, orders = alias(true(), ALL, new_number()), [], []
+    one, ordered, orders = _one(), [], []
     for place, order in enumerate(items(sort.order())):
         by = alias(order.child(), f"order_{place}", new_number())
         ordered.append(by)
@@ -53,8 +59,19 @@ def _over(function: Any, partition: Sequence[Any], orders: Sequence[Any]) -> Any
 
 def distinct_rows(plan: Any) -> Any:
     """Return the distinct rows of a table as its groups."""
-    output = plan.output()
-    return catalyst("plans.logical.Aggregate", output, output, plan, nothing())
+    output = by = plan.output()
+    if len(items(output)) == 1:
+        # A null alone is no key of a message.
+        plan, _ = _with_one(plan)
+        by = plan.output()
+    return catalyst("plans.logical.Aggregate", by, output, plan, nothing())
+
+
+def as_join(of_sets: Any) -> Any | None:
+    """Return ``INTERSECT`` or ``EXCEPT`` as the distinct rows of a semi or anti join; None with ``ALL``."""
+    for rule in ("ReplaceIntersectWithSemiJoin", "ReplaceExceptWithAntiJoin"):
+        of_sets = catalyst_object(f"optimizer.{rule}").apply(of_sets)
+    return of_sets if kind(of_sets) == "Distinct" else None
 
 
 def by_pairs(join: Any, left: _Keyed, right: _Keyed) -> Any:
@@ -117,7 +134,7 @@ def not_in(join: Any, either: Any, others: Sequence[Any]) -> Any:
         else:
             some = catalyst("plans.logical.Filter", null, right)
         # One of several equal rows is enough.
-        some = distinct_rows(project(columns or [alias(true(), ALL, new_number())], some))
+        some = distinct_rows(project(columns or [_one()], some))
         kept = joined(kept, some, "LeftAnti", all_of(condition) if condition else None)
     return kept
 
