@@ -39,10 +39,8 @@ class GroupedStream:
         self, frame: Frame, columns: tuple[Any, ...], topic: str | None, call_site: CallSite, method: str = "groupBy"
     ) -> None:
         """Take the rows, what they are grouped by and how, what their repartition topic is called, and the line."""
-        if not columns:
-            raise TopologyException(
-                f"{call_site}: {method}() names no columns; one group over everything has no task of its own"
-            )
+        if not columns and method != "groupBy":
+            raise TopologyException(f"{call_site}: {method}() names no columns")
         self._frame = frame
         self._columns = columns
         self._topic = check_name(topic, call_site)

@@ -18,7 +18,7 @@ ONE_ROW_EACH: Final = (
     "a table has one row of each group already; for the first of its changes put to_stream() before it"
 )
 _NOT_HERE: Final = "a topology is a description and holds no rows; write with to(topic), and read that topic"
-NO_UNION_OF_TABLES: Final = "tables have groups of their own; put the streams together before groupBy()"
+NO_UNION_OF_BOTH: Final = "a stream and a table have no union: make a table of the stream, to_table(), or a stream of the table, to_stream()"
 _CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
 _TO_STREAM: Final = "it is for streams: to_stream() makes one of a table's changes"
 _COLUMNS: Final = 'use withColumn(...) or select(...), with a udf or pandas_udf for Python: withColumn("a", upper("a"))'
@@ -38,7 +38,6 @@ _AGGREGATES: Final = (
 _SINK: Final = "use to(topic); foreachBatch(fn) writes elsewhere"
 _SOURCE: Final = "sources are Kafka topics: use stream(topic), table(topic) or global_table(topic)"
 
-ALL_ROWS: Final = 'one group over everything has no task of its own; group by a column, groupBy("key")'
 STREAM_ALONE: Final = 'rows come from the stream alone; write an inner join, or stream.join(frame, on, "left")'
 STATIC: Final = (
     "takes a DataFrame that has an end, from spark.read; for what a topic holds of each key use builder.table(topic)"
@@ -69,11 +68,6 @@ NO_RANGE: Final = (
     "two event times with both bounds. Without it every row would be kept for ever. To look up what a topic holds of "
     "each key just now, join with builder.table(topic) instead"
 )
-NO_EQUAL_COLUMNS: Final = "needs at least one pair of equal columns; write a condition such as a.x = b.y"
-BOTH_SIDES: Final = (
-    "takes a condition on both sides, other than equality, in inner joins only; write the inner join, group it by the "
-    "left table's key, and join the left table with the result"
-)
 KEY_OF_PAIRS: Final = (
     "would mix rows of several tasks under one key: an old row could be deleted after the new one was written. Leave "
     "key= out; the key is then the equal columns and the keys of both rows. Or keep one row of each key first: "
@@ -82,7 +76,7 @@ KEY_OF_PAIRS: Final = (
 NOT_IN: Final = (
     "NOT IN with a subquery is null where either side is: write NOT EXISTS with a = b in its WHERE, or LEFT ANTI JOIN"
 )
-SUBQUERY: Final = "a subquery here is EXISTS, IN, or one row by the key of a table; write others as joins"
+SUBQUERY: Final = "a subquery here is EXISTS, IN, one row by the key of a table, or a total of all rows of a table; write others as joins"
 MATCHES_OF_TABLE: Final = (
     "joins a table with a DataFrame, of which none or several rows may match: what once matched would stay in the sink "
     "when the row changes. Put to_stream() before it, which joins each change, or write the DataFrame to a topic and "
@@ -100,7 +94,6 @@ WHOLE_TABLE: Final = "the whole table after each micro-batch would be written ag
 
 #: What is refused wherever it is written, DataFrame or SQL -> why, and what to write instead.
 STEPS: Final = {
-    "`groupBy()` or aggregates of all rows": ALL_ROWS,
     "Window functions other than `row_number` and `rank`": OTHER_WINDOWS,
     "`rank()` of a table": RANK_OF_TABLE,
     "`session_window` of a table": SESSIONS_OF_TABLE,
@@ -110,15 +103,13 @@ STEPS: Final = {
     "A join of two streams without a range of time": NO_RANGE,
     "A right or full join of a stream with a DataFrame": STREAM_ALONE,
     "A join with a DataFrame of `spark.readStream`": STATIC,
-    "A join of two tables without equal columns": NO_EQUAL_COLUMNS,
-    "A condition on both sides in an outer, semi or anti join of tables": BOTH_SIDES,
     "`key=` of `to()` after a join of tables by columns that are not a key": KEY_OF_PAIRS,
-    "A union of tables": NO_UNION_OF_TABLES,
-    "`dropDuplicates` and `distinct` of a table": ONE_ROW_EACH,
+    "A union of a stream and a table": NO_UNION_OF_BOTH,
+    "`dropDuplicates` of a table": ONE_ROW_EACH,
     "`explode`, `unpivot` and the like": MANY_ROWS_OF_TABLE,
     "A join of a table with a DataFrame": MATCHES_OF_TABLE,
     "`monotonically_increasing_id()`, `spark_partition_id()`, `input_file_name()`": CUT_BY_SPARK,
-    "`NOT IN` with a subquery of a table, of columns that may be null": NOT_IN,
+    "`NOT IN` with a subquery, of columns that may be null, of a stream or of several columns": NOT_IN,
     "Other subqueries of streams and tables": SUBQUERY,
 }
 
@@ -151,8 +142,7 @@ REMEDIES: Final = {
     **dict.fromkeys(("writeStream", "sink", "through", "to_topic", "toTopic"), _SINK),
     **dict.fromkeys(("groupByKey", "group_by"), "use groupBy(...)"),
     "joinWith": 'use join(other, "column", how)',
-    "count": 'group first: groupBy("a").count()',
-    "agg": 'group first: groupBy("a").agg(...)',
+    "count": 'use groupBy("a").count(), or groupBy().count(), a table of one row',
     # Kafka Streams.
     **dict.fromkeys(("map", "mapValues", "transformValues", "processValues", "apply", "update"), _COLUMNS),
     **dict.fromkeys(("flatMap", "flatMapValues", "flatTransform", "flatTransformValues"), _EXPLODE),
@@ -179,7 +169,6 @@ OF_KIND: Final[dict[str, dict[str, str]]] = {
         "suppress": "use it on windows that are grouped: " + _FINAL.removeprefix("use "),
     },
     "KTable": {
-        **dict.fromkeys(("merge", "concat"), NO_UNION_OF_TABLES),
         **dict.fromkeys(("foreach", "foreachBatch", "peek"), _TO_STREAM),
         "withWatermark": "use it on the stream, before groupBy()",
         "repartition": "it is for streams; groupBy(...) and join(...) move a table's rows themselves",

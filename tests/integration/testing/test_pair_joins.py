@@ -64,6 +64,12 @@ QUERIES = {
     "distinct values": "SELECT DISTINCT x FROM a",
     "intersect": "SELECT x FROM a INTERSECT SELECT y FROM b",
     "except": "SELECT x FROM a EXCEPT SELECT y FROM b",
+    "union all": "SELECT k, x, v FROM a UNION ALL SELECT k, y, w FROM b WHERE w > 2",
+    "union": "SELECT x FROM a UNION SELECT y FROM b UNION SELECT x FROM a WHERE v > 3",
+    "grouped union": "SELECT x, sum(v) s, count(*) n FROM (SELECT x, v FROM a UNION ALL SELECT y, w FROM b "
+    "UNION ALL SELECT x + 1, v FROM a) WHERE x IS NOT NULL GROUP BY x",
+    "rollup": "SELECT x, u, count(*) n, sum(v) s FROM a GROUP BY ROLLUP (x, u)",
+    "lateral": "SELECT k, t FROM a, LATERAL (SELECT sum(w) t FROM b WHERE y = x)",
     "limit": "SELECT k, v FROM a ORDER BY v DESC, k LIMIT 3",
     "limit of groups": "SELECT x, sum(v) s FROM a WHERE x IS NOT NULL GROUP BY x ORDER BY s, x LIMIT 2",
     "using": "SELECT * FROM (SELECT k ak, x j, v FROM a) FULL JOIN (SELECT k bk, y j, w FROM b) USING (j)",

@@ -78,6 +78,8 @@ def transformed(  # noqa: PLR0917 - what is known of one step
             raise TopologyException(f"{where}: outputStructType has column {name!r} twice")
     at = read_plan(analyzed(grouped))
     given = at.by_field["groupingExpressions"]
+    if not given:
+        raise TopologyException(f"{where}: {method}() needs columns of groupBy(): state belongs to a key")
     names = key_names(given, at.by_field["aggregateExpressions"])
     rows = Reader(record, call, (known,)).rows(at.children[0])
     rows, keys, _, _ = regrouped(record, call, rows, given, items(at.java.groupingExpressions()), names)

@@ -191,7 +191,7 @@ class Reader:
                 return aggregates.aggregated(self.record, self.call, rows, at, of_all=of_all)
             case "Deduplicate" | "DeduplicateWithinWatermark" | "Distinct":
                 rows = self.rows(at.children[0])
-                if at.kind == "Distinct" and rows.node.is_table:
+                if rows.node.is_table and (at.kind == "Distinct" or self.call.method == "distinct"):
                     return self.rows(read_plan(rewriting.distinct_rows(analyzed(rows.frame))))
                 return deduplication.deduplicated(self.record, self.call, rows, at)
             case "Intersect" | "Except" if (java := rewriting.as_join(at.java)) is not None:
@@ -201,7 +201,7 @@ class Reader:
             case "Join":
                 return joins.joined(self, at, above)
             case "Union":
-                return unions.united(self.record, self.call, [self.rows(child) for child in at.children], at)
+                return unions.united(self, [self.rows(child) for child in at.children], at)
             case "Window":
                 return rankings.ranked(self, at, above)
             case _:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sparkrelay.catalyst.frames import alias, new_number, project, replaced
+from sparkrelay.catalyst.frames import alias, as_attribute, new_number, project, replaced
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, java, kind, nothing, seq
 
 if TYPE_CHECKING:
@@ -74,7 +74,35 @@ def as_join(of_sets: Any) -> Any | None:
     return of_sets if kind(of_sets) == "Distinct" else None
 
 
-def by_pairs(join: Any, left: _Keyed, right: _Keyed) -> Any:
+def all_rows(output: Sequence[Any], left: Keyed, right: Keyed) -> Any:
+    """Return the rows of two tables as a full join in which no row has a partner.
+
+    Rows are spread over the tasks by their keys.
+
+    Args:
+        output: attributes of the result.
+        left: the one table; its first columns are those of the result.
+        right: the other one.
+    """
+    sides = []
+    for rows, is_left in ((left, True), (right, False)):
+        side = alias(catalyst_object("expressions.Literal").apply(is_left), "is_left", new_number())
+        hashed = alias(catalyst("expressions.XxHash64", seq(rows.key)), "spread", new_number())
+        sides.append((project([*items(rows.plan.output()), side, hashed], rows.plan), side, hashed))
+    (one, is_left, _), (other, _, _) = sides
+    equal = (
+        catalyst("expressions.EqualTo", *(side[place].toAttribute() for side in sides)) for place in (1, 2)
+    )
+    both = joined(one, other, "FullOuter", all_of(equal))
+    there = catalyst("expressions.IsNotNull", is_left.toAttribute().withNullability(True))
+    columns = [
+        as_attribute(catalyst("expressions.If", there, mine, theirs), attribute)
+        for attribute, mine, theirs in zip(output, items(left.plan.output()), items(right.plan.output()), strict=False)
+    ]
+    return project(columns, both)
+
+
+def by_pairs(join: Any, left: Keyed, right: Keyed) -> Any:
     """Return a join with a condition on both sides as one with the pairs that meet the condition.
 
     A condition can remove a pair from an inner join alone: in others a row without a pair counts, too. So the pairs are
@@ -143,20 +171,20 @@ def _numbers(attributes: Any) -> set[int]:
     return {int(one.exprId().id()) for one in items(attributes)}
 
 
-class _Keyed(NamedTuple):
+class Keyed(NamedTuple):
     """Rows of a table: their plan, and the columns of its key among the plan's."""
 
     plan: Any
     key: list[Any]
 
 
-def keyed(plan: Any, places: Iterable[int]) -> _Keyed:
+def keyed(plan: Any, places: Iterable[int]) -> Keyed:
     """Return rows with their key, given its places among the columns."""
     output = items(plan.output())
-    return _Keyed(plan, [output[place] for place in places])
+    return Keyed(plan, [output[place] for place in places])
 
 
-def _copied(rows: _Keyed) -> tuple[Any, list[Any], list[tuple[Any, Any]]]:
+def _copied(rows: Keyed) -> tuple[Any, list[Any], list[tuple[Any, Any]]]:
     """Return rows with new numbers; their key; and their columns, each with its copy."""
     output = items(rows.plan.output())
     copies = [alias(one, str(one.name()), new_number()) for one in output]

@@ -1,38 +1,53 @@
-"""Unions of streams."""
+"""Unions of streams, and of tables."""
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.catalyst.jvm import java
+from sparkrelay.catalyst.frames import analyzed
+from sparkrelay.catalyst.jvm import items, java
+from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import UnionNode
-from sparkrelay.topology.record import DELAY, begin, columns_of, unique
-from sparkrelay.topology.refusals import NO_UNION_OF_TABLES
+from sparkrelay.topology.reading import rewriting
+from sparkrelay.topology.reading.pair_joins import with_key
+from sparkrelay.topology.record import DELAY, begin, columns_of, renumbered, unique
+from sparkrelay.topology.refusals import NO_UNION_OF_BOTH
 from sparkrelay.topology.spread import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparkrelay.catalyst.tree import Plan
-    from sparkrelay.topology.reading.calls import Call
+    from sparkrelay.topology.reading.calls import Call, Reading
     from sparkrelay.topology.record import Record
     from sparkrelay.topology.rows import Rows
 
 
-def united(record: Record, call: Call, streams: Sequence[Rows], at: Plan) -> Rows:
-    """Write a union down: of two streams at a time.
+def united(reader: Reading, streams: Sequence[Rows], at: Plan) -> Rows:
+    """Write a union down: of two streams, or two tables, at a time.
 
     Raises:
-        TopologyException: one of them is a table.
+        TopologyException: there are streams and tables.
     """
-    if any(rows.node.is_table for rows in streams):
-        raise TopologyException(
-            f"{call.where}: {call.method}() takes streams of the same builder; {NO_UNION_OF_TABLES}"
-        )
+    record, call = reader.record, reader.call
+    tables = [rows.node.is_table for rows in streams]
+    if all(tables):
+        return _of_tables(reader, streams, at)
+    if any(tables):
+        raise TopologyException(f"{call.where}: {call.method}(): {NO_UNION_OF_BOTH}")
     output = _output(at.java.output(), streams)
     return functools.reduce(lambda left, right: _two(record, call, left, right, output), streams)
+
+
+def _of_tables(reader: Reading, tables: Sequence[Rows], at: Plan) -> Rows:
+    rows, *others = tables
+    for number, other in enumerate(others, 1):
+        output = items(at.java.output() if number == len(others) else renumbered(analyzed(rows.frame).output()))
+        keyed = [rewriting.keyed(analyzed(taken.frame), key) for taken, key in map(with_key, (rows, other))]
+        rows = reader.rows(read_plan(rewriting.all_rows(output, *keyed)))
+    return rows
 
 
 def _two(record: Record, call: Call, left: Rows, right: Rows, output: Any) -> Rows:

@@ -1,6 +1,7 @@
 """Joins of tables by any equal columns, as they are written down."""
 
 import pytest
+from pyspark.sql import functions as F
 
 from sparkrelay import Json, Long, String
 from sparkrelay.errors import TopologyException
@@ -54,21 +55,17 @@ def test_conditions_of_one_side_of_an_outer_join_say_what_has_a_partner(builder,
     assert any(text.startswith("where w > ") for text in sent.texts)
 
 
-@pytest.mark.parametrize("how", ["left", "full", "left_semi", "left_anti"])
-def test_a_condition_of_both_sides_is_an_inner_joins(builder, a, b, how):
-    a.join(b, (a["x"] == b["y"]) & (a["v"] > b["w"])).to("out")
-    with pytest.raises(
-        TopologyException, match=r"test_pair_joins.py:\d+: join\(\) of two tables takes a condition on both sides"
-    ):
-        a.join(b, (a["x"] == b["y"]) & (a["v"] > b["w"]), how)
+def test_without_equal_columns_each_task_has_one_side_whole(builder, a, b):
+    a.join(b, a["v"] > b["w"]).to("out")
+    sinks = [leg.sink for leg in builder.build().legs if leg.sink and leg.sink.internal]
+    assert {sink.key: sink.to_all for sink in sinks} == {("k",): False, ("by_1",): True}
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
-def test_a_condition_alone_is_refused(a, b, how):
-    with pytest.raises(
-        TopologyException, match="needs at least one pair of equal columns; write a condition such as a.x"
-    ):
-        a.join(b, a["v"] > 3, how)
+def test_a_total_is_the_whole_side(builder, a, b):
+    total = b.agg(F.max("w").alias("most"))
+    total.join(a, total["most"] > a["v"]).to("out")
+    sinks = [leg.sink for leg in builder.build().legs if leg.sink and leg.sink.internal]
+    assert {sink.key: sink.to_all for sink in sinks} == {("all",): False, ("k",): False, ("by_1",): True}
 
 
 def test_pairs_have_a_key_of_their_own(builder, a, b):
