@@ -84,22 +84,25 @@ def all_rows(output: Sequence[Any], left: Keyed, right: Keyed) -> Any:
         left: the one table; its first columns are those of the result.
         right: the other one.
     """
-    sides = []
+    sides, columns, flags = [], [], []
     for rows, is_left in ((left, True), (right, False)):
+        # The numbers of the result are new in it.
+        plan, key, numbers = _copied(rows)
         side = alias(catalyst_object("expressions.Literal").apply(is_left), "is_left", new_number())
-        hashed = alias(catalyst("expressions.XxHash64", seq(rows.key)), "spread", new_number())
-        sides.append((project([*items(rows.plan.output()), side, hashed], rows.plan), side, hashed))
-    (one, is_left, _), (other, _, _) = sides
-    equal = (
-        catalyst("expressions.EqualTo", *(side[place].toAttribute() for side in sides)) for place in (1, 2)
+        hashed = alias(catalyst("expressions.XxHash64", seq(key)), "spread", new_number())
+        sides.append(project([*items(plan.output()), side, hashed], plan))
+        columns.append([copy for _, copy in numbers])
+        flags.append((side.toAttribute(), hashed.toAttribute()))
+    equal = (catalyst("expressions.EqualTo", one, other) for one, other in zip(*flags, strict=True))
+    both = joined(*sides, "FullOuter", all_of(equal))
+    there = catalyst("expressions.IsNotNull", flags[0][0].withNullability(True))
+    return project(
+        (
+            as_attribute(catalyst("expressions.If", there, mine, theirs), attribute)
+            for attribute, mine, theirs in zip(output, *columns, strict=False)
+        ),
+        both,
     )
-    both = joined(one, other, "FullOuter", all_of(equal))
-    there = catalyst("expressions.IsNotNull", is_left.toAttribute().withNullability(True))
-    columns = [
-        as_attribute(catalyst("expressions.If", there, mine, theirs), attribute)
-        for attribute, mine, theirs in zip(output, items(left.plan.output()), items(right.plan.output()), strict=False)
-    ]
-    return project(columns, both)
 
 
 def by_pairs(join: Any, left: Keyed, right: Keyed) -> Any:
