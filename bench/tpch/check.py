@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import DateType, DecimalType
 
-from bench.tpch.tables import TABLES, Change, declared, schema
+from bench.tpch.tables import SCHEMAS, Change, declared, key_of
 from sparkrelay import StreamsBuilder
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.testing import TopologyTestDriver
@@ -39,7 +39,9 @@ class Verdict:
     rows: int = 0
 
 
-def check(spark: SparkSession, changes: Sequence[Change], names: Collection[str], *, seed: int = 0) -> Iterator[Verdict]:
+def check(
+    spark: SparkSession, changes: Sequence[Change], names: Collection[str], *, seed: int = 0
+) -> Iterator[Verdict]:
     """Yield what came of each query.
 
     Rows come in several micro-batches, cut where chance says, over partitions of each topic. In the middle the instance
@@ -65,20 +67,22 @@ def check(spark: SparkSession, changes: Sequence[Change], names: Collection[str]
             # Totals have a row from their first one on.
             wanted -= Counter([(None,) * len(truth.columns)])
         missing, more = [*(wanted - found).elements()], [*(found - wanted).elements()]
-        differs = f"{len(missing)} rows are missing, such as {missing[:_SHOWN]}; {len(more)} are not Spark's: {more[:_SHOWN]}"
+        differs = (
+            f"{len(missing)} rows are missing, such as {missing[:_SHOWN]}; {len(more)} are not Spark's: {more[:_SHOWN]}"
+        )
         yield Verdict(name, differs if missing or more else "exact", len(rows))
 
 
 def _make_views(spark: SparkSession, changes: Sequence[Change]) -> None:
     """Make a view of each table as it is in the end."""
-    held: dict[str, dict[int | str, dict[str, Any]]] = {table: {} for table in TABLES}
+    held: dict[str, dict[int | str, dict[str, Any]]] = {table: {} for table in SCHEMAS}
     for change in changes:
         held[change.table].pop(change.key, None)
         if change.row is not None:
             held[change.table][change.key] = change.row
-    for table, (key, _, _) in TABLES.items():
-        rows = [{key: number, **row} for number, row in held[table].items()]
-        spark.createDataFrame(rows, schema(table)).createOrReplaceTempView(table)
+    for table, schema in SCHEMAS.items():
+        rows = [{key_of(table): key, **row} for key, row in held[table].items()]
+        spark.createDataFrame(rows, schema).createOrReplaceTempView(table)
 
 
 def _typed(row: Mapping[str, Any], schema: StructType) -> tuple[Any, ...]:

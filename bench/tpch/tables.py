@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -13,50 +14,31 @@ from sparkrelay import Json, Long, String
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sparkrelay import KTable, StreamsBuilder
+    from sparkrelay import StreamsBuilder
 
     Row = dict[str, Any]
 
-_MONEY: Final = "decimal(12,2)"
-#: Table -> key column, its type, the other columns, rows at scale 1.
-TABLES: Final = {
-    "region": ("r_regionkey", "long", "r_name string, r_comment string"),
-    "nation": ("n_nationkey", "long", "n_name string, n_regionkey long, n_comment string"),
-    "supplier": (
-        "s_suppkey",
-        "long",
-        f"s_name string, s_address string, s_nationkey long, s_phone string, s_acctbal {_MONEY}, s_comment string",
-    ),
-    "part": (
-        "p_partkey",
-        "long",
-        "p_name string, p_mfgr string, p_brand string, p_type string, p_size int, p_container string, "
-        f"p_retailprice {_MONEY}, p_comment string",
-    ),
-    "partsupp": (
-        "ps_key",
-        "string",
-        f"ps_partkey long, ps_suppkey long, ps_availqty int, ps_supplycost {_MONEY}, ps_comment string",
-    ),
-    "customer": (
-        "c_custkey",
-        "long",
-        f"c_name string, c_address string, c_nationkey long, c_phone string, c_acctbal {_MONEY}, c_mktsegment string, "
-        "c_comment string",
-    ),
-    "orders": (
-        "o_orderkey",
-        "long",
-        f"o_custkey long, o_orderstatus string, o_totalprice {_MONEY}, o_orderdate date, o_orderpriority string, "
-        "o_clerk string, o_shippriority int, o_comment string",
-    ),
-    "lineitem": (
-        "l_key",
-        "string",
-        f"l_orderkey long, l_partkey long, l_suppkey long, l_linenumber int, l_quantity {_MONEY}, l_extendedprice "
-        f"{_MONEY}, l_discount {_MONEY}, l_tax {_MONEY}, l_returnflag string, l_linestatus string, l_shipdate date, "
-        "l_commitdate date, l_receiptdate date, l_shipinstruct string, l_shipmode string, l_comment string",
-    ),
+#: Each table's columns, the key first.
+_COLUMNS: Final = """
+region: r_regionkey long, r_name string, r_comment string
+nation: n_nationkey long, n_name string, n_regionkey long, n_comment string
+supplier: s_suppkey long, s_name string, s_address string, s_nationkey long, s_phone string, s_acctbal money,
+    s_comment string
+part: p_partkey long, p_name string, p_mfgr string, p_brand string, p_type string, p_size int, p_container string,
+    p_retailprice money, p_comment string
+partsupp: ps_key string, ps_partkey long, ps_suppkey long, ps_availqty int, ps_supplycost money, ps_comment string
+customer: c_custkey long, c_name string, c_address string, c_nationkey long, c_phone string, c_acctbal money,
+    c_mktsegment string, c_comment string
+orders: o_orderkey long, o_custkey long, o_orderstatus string, o_totalprice money, o_orderdate date,
+    o_orderpriority string, o_clerk string, o_shippriority int, o_comment string
+lineitem: l_key string, l_orderkey long, l_partkey long, l_suppkey long, l_linenumber int, l_quantity money,
+    l_extendedprice money, l_discount money, l_tax money, l_returnflag string, l_linestatus string, l_shipdate date,
+    l_commitdate date, l_receiptdate date, l_shipinstruct string, l_shipmode string, l_comment string
+"""
+#: Table -> its columns as SQL has them.
+SCHEMAS: Final = {
+    name: " ".join(columns.split()).replace("money", "decimal(12,2)")
+    for name, columns in re.findall(r"^(\w+): ((?:.|\n )*)", _COLUMNS, re.MULTILINE)
 }
 _SUPPLIERS, _PARTS, _CUSTOMERS, _ORDERS = 10_000, 200_000, 150_000, 1_500_000
 _SUPPLIERS_OF_A_PART: Final = 4
@@ -82,7 +64,17 @@ _PRIORITIES: Final = ("1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LO
 _MODES: Final = ("REG AIR", "AIR", "RAIL", "SHIP", "TRUCK", "MAIL", "FOB")
 _INSTRUCTIONS: Final = ("DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN")
 _FIRST, _TODAY, _LAST = date(1992, 1, 1), date(1995, 6, 17), date(1998, 8, 2)
-_WORDS: Final = ("carefully", "special", "pending", "requests", "deposits", "Customer", "Complaints", "quick", "accounts")
+_WORDS: Final = (
+    "carefully",
+    "special",
+    "pending",
+    "requests",
+    "deposits",
+    "Customer",
+    "Complaints",
+    "quick",
+    "accounts",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +86,17 @@ class Change:
     row: Row | None
 
 
-def declared(builder: StreamsBuilder) -> dict[str, KTable]:
+def declared(builder: StreamsBuilder) -> None:
     """Read the tables from topics of their names."""
-    return {
-        name: builder.table(
-            name, key=Long(key) if kind == "long" else String(key), value=Json(columns), name=name
-        )
-        for name, (key, kind, columns) in TABLES.items()
-    }
+    for table, columns in SCHEMAS.items():
+        key, _, rest = columns.partition(", ")
+        name, kind = key.split()
+        builder.table(table, key=Long(name) if kind == "long" else String(name), value=Json(rest), name=table)
 
 
-def schema(table: str) -> str:
-    """Return the columns of a table as SQL has them, the key first."""
-    key, kind, columns = TABLES[table]
-    return f"{key} {kind}, {columns}"
+def key_of(table: str) -> str:
+    """Return the name of a table's key column."""
+    return SCHEMAS[table].partition(" ")[0]
 
 
 def changes(scale: float, seed: int = 0) -> list[Change]:
@@ -216,7 +205,7 @@ def _order(draw: random.Random, customer: int, day: date) -> Row:
     }
 
 
-def _line(draw: random.Random, own: Row, ordered: date, parts: int, suppliers: int) -> Row:  # noqa: PLR0917 - as it is drawn
+def _line(draw: random.Random, own: Row, ordered: date, parts: int, suppliers: int) -> Row:
     shipped = ordered + timedelta(draw.randint(1, 121))
     received = shipped + timedelta(draw.randint(1, 30))
     quantity = draw.randint(1, 50)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.catalyst.frames import alias, new_number, project, replaced, with_children
-from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, kind, nodes, nothing
+from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, kind, nodes
+from sparkrelay.catalyst.rewriting import joined, true
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,18 +65,20 @@ def scalars_as_joins(java: Any, wanted: Callable[[Any], bool]) -> Any:
         for node in nodes(one)
         if kind(node) == "ScalarSubquery" and node.outerAttrs().isEmpty() and wanted(node.plan())
     ]
-    known, child = [], java.child()
+    known: list[tuple[Any, Any]] = []
+    child = java.child()
     for subquery in found:
-        if any(subquery.semanticEquals(one) for one, _ in known) or (nothing_there := _default(subquery.plan())) is None:
+        default = _default(subquery.plan())
+        if default is None or any(subquery.semanticEquals(one) for one, _ in known):
             continue
         total = scalars_as_joins(subquery.plan(), wanted)
         value = alias(total.output().head(), "total", new_number())
-        there = alias(catalyst_object("expressions.Literal").TrueLiteral(), "there", new_number())
-        hint = catalyst_object("plans.logical.JoinHint").NONE()
-        outer = catalyst_object("plans.LeftOuter")
-        child = catalyst("plans.logical.Join", child, project([value, there], total), outer, nothing(), hint)
+        there = alias(true(), "there", new_number())
+        child = joined(child, project([value, there], total), "LeftOuter")
         column, is_there = (one.toAttribute().withNullability(True) for one in (value, there))
-        known.append((subquery, catalyst("expressions.If", catalyst("expressions.IsNotNull", is_there), column, nothing_there)))
+        known.append(
+            (subquery, catalyst("expressions.If", catalyst("expressions.IsNotNull", is_there), column, default))
+        )
     if not known:
         return java
     if kind(java) == "Filter":
@@ -89,10 +92,10 @@ def _default(plan: Any) -> Any | None:
         return _default(plan.child())
     if kind(plan) != "Aggregate" or not plan.groupingExpressions().isEmpty():
         return None
-    literal = catalyst_object("expressions.Literal")
-    calls = [node for node in nodes(plan.aggregateExpressions().head()) if kind(node) == "AggregateExpression"]
-    defaults = [
-        default.get() if (default := call.aggregateFunction().defaultResult()).isDefined() else literal.create(None, call.dataType())
-        for call in calls
-    ]
-    return replaced(plan.aggregateExpressions().head().child(), [*zip(calls, defaults, strict=True)])
+    total = plan.aggregateExpressions().head()
+    defaults = []
+    for call in (node for node in nodes(total) if kind(node) == "AggregateExpression"):
+        default = call.aggregateFunction().defaultResult()
+        null = catalyst_object("expressions.Literal").create(None, call.dataType())
+        defaults.append((call, default.get() if default.isDefined() else null))
+    return replaced(total.child(), defaults)

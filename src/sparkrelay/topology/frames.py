@@ -190,7 +190,8 @@ class Frame(DataFrame):
 
     def agg(self, *exprs: Any, name: str | None = None, logged: bool = True) -> Any:
         """Aggregate all rows to a table of one row, as ``DataFrame.agg``; the same as ``groupBy().agg(...)``."""
-        return self.groupBy().agg(*exprs, name=name, logged=logged)
+        grouped: Any = self.groupBy()
+        return grouped.agg(*exprs, name=name, logged=logged)
 
     def transform(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return what a function makes of these rows, as ``DataFrame.transform``."""

@@ -18,7 +18,9 @@ ONE_ROW_EACH: Final = (
     "a table has one row of each group already; for the first of its changes put to_stream() before it"
 )
 _NOT_HERE: Final = "a topology is a description and holds no rows; write with to(topic), and read that topic"
-NO_UNION_OF_BOTH: Final = "a stream and a table have no union: make a table of the stream, to_table(), or a stream of the table, to_stream()"
+NO_UNION_OF_BOTH: Final = (
+    "a stream and a table have no union: make a table of the stream, to_table(), or a stream of the table, to_stream()"
+)
 _CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
 _TO_STREAM: Final = "it is for streams: to_stream() makes one of a table's changes"
 _COLUMNS: Final = 'use withColumn(...) or select(...), with a udf or pandas_udf for Python: withColumn("a", upper("a"))'
@@ -76,7 +78,10 @@ KEY_OF_PAIRS: Final = (
 NOT_IN: Final = (
     "NOT IN with a subquery is null where either side is: write NOT EXISTS with a = b in its WHERE, or LEFT ANTI JOIN"
 )
-SUBQUERY: Final = "a subquery here is EXISTS, IN, one row by the key of a table, or a total of all rows of a table; write others as joins"
+SUBQUERY: Final = (
+    "a subquery here is EXISTS, IN, one row by the key of a table, or a total of all rows of a table; write others as "
+    "joins"
+)
 MATCHES_OF_TABLE: Final = (
     "joins a table with a DataFrame, of which none or several rows may match: what once matched would stay in the sink "
     "when the row changes. Put to_stream() before it, which joins each change, or write the DataFrame to a topic and "

@@ -7,6 +7,7 @@ import inspect
 import re
 
 import pytest
+from pyspark.sql.streaming import StatefulProcessor
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json, String
@@ -24,6 +25,12 @@ def fails(message):
 
 def hours(stream, F):
     return stream.withWatermark("time", "1 minute").groupBy("carrier", F.window("time", "1 hour"))
+
+
+class Nothing(StatefulProcessor):
+    def init(self, handle): ...
+
+    def handleInputRows(self, key, rows, timerValues): ...
 
 
 @pytest.mark.parametrize(
@@ -57,9 +64,7 @@ def hours(stream, F):
         (lambda s, F: s["zzz"], "with name `zzz` cannot be resolved"),
         (lambda s, F: s.to_stream(), "has no to_stream(): it is a stream already"),
         (lambda s, F: list(s), "a KStream is a description and holds no rows"),
-        (lambda s, F: s.count(), 'has no count(): group first: groupBy("a").count()'),
-        (lambda s, F: s.agg(F.sum("delay")), 'group first: groupBy("a").agg(...)'),
-        (lambda s, F: s.select(F.sum("delay")), 'group by a column, groupBy("key")'),
+        (lambda s, F: s.count(), 'has no count(): use groupBy("a").count(), or groupBy().count(), a table of one row'),
         (lambda s, F: s.where(F.sum("delay") > 1), "contains invalid expressions: sum(delay)"),
         (lambda s, F: s.foreachBatch("f"), "foreachBatch() takes a function (df, batch_id), not 'f'"),
         (
@@ -67,8 +72,11 @@ def hours(stream, F):
             "KTable has no foreachBatch(): it is for streams",
         ),
         (lambda s, F: s.join(s, "carrier"), "join() of two streams takes within="),
-        (lambda s, F: s.groupBy(), "groupBy() names no columns"),
-        (lambda s, F: s.groupBy([]), "groupBy() names no columns"),
+        (lambda s, F: s.rollup(), "rollup() names no columns"),
+        (
+            lambda s, F: s.groupBy().transformWithState(Nothing(), "a int", "Append", "None"),
+            "transformWithState() needs columns of groupBy(): state belongs to a key",
+        ),
         (lambda s, F: s.groupBy("*").count(), "Invalid usage of '*' in Aggregate"),
         (lambda s, F: s.groupBy("carrier", name="a b"), "name='a b' becomes part of a topic's name"),
         (lambda s, F: s.groupBy("carrier").agg(), "agg() has no aggregates"),

@@ -94,7 +94,6 @@ def test_what_to_write_instead(kind, name, instead):
         (lambda table: table.foreach(print), "it is for streams: to_stream() makes one of a table's changes"),
         (lambda table: table.repartition("k"), "it is for streams; groupBy(...) and join(...) move a table's rows"),
         (lambda table: table.withWatermark("t", "1 minute"), "use it on the stream, before groupBy()"),
-        (lambda table: table.union(table), "put the streams together before groupBy()"),
         (lambda table: table.dropDuplicates(["k"]), "put to_stream() before it"),
         (
             lambda table: table.groupBy("k").transformWithState(None, "a int", "Append", "None"),

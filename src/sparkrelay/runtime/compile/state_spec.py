@@ -146,8 +146,11 @@ def _kinds(  # noqa: PLR0917 - what is known of one step
     aggregates, most = tuple(states), longest_request(step["client"])
     if aggregation.sessions:
         return SessionsRunner, partial(SessionsLayout, aggregates=aggregates, most=most)
-    changes = {"of_changes": leg.source.changes, "of_all": aggregation.of_all and leg.source.changes}
-    return AggregateRunner, partial(AggregateLayout, aggregates=aggregates, most=most, **changes)
+    of_changes = leg.source.changes
+    of_all = of_changes and aggregation.of_all
+    return AggregateRunner, partial(
+        AggregateLayout, aggregates=aggregates, most=most, of_changes=of_changes, of_all=of_all
+    )
 
 
 def _held_states(aggregation: Aggregation, taken: Rows) -> tuple[list[AggregateSpec], dict[str, str]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.catalyst import rewriting
 from sparkrelay.catalyst.frames import analyzed, with_children
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.reading import lookups, rewriting, stream_joins, table_joins
+from sparkrelay.topology.reading import lookups, stream_joins, table_joins
 from sparkrelay.topology.reading.conditions import Both, null_aware, terms_of
 from sparkrelay.topology.record import only
 from sparkrelay.topology.refusals import STATIC, STREAM_ALONE

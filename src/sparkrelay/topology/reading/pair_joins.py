@@ -12,6 +12,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project, with_children
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
+from sparkrelay.catalyst.rewriting import Keyed, true
 from sparkrelay.catalyst.tree import Expression
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
@@ -76,7 +77,7 @@ def joined(  # noqa: PLR0917 - what is known of one step
     where = f"{call.where}: {call.method}()"
     how = _HOW[join_type]
     left, right = _conditions_of_one_side(terms, left, right, how)
-    pairs = terms.pairs = terms.pairs or [(_true(), _true())]
+    pairs = terms.pairs = terms.pairs or [(_always(), _always())]
     if join_type == "LeftSingle" and not _is_unique(right, terms):
         raise TopologyException(f"{where}: {SUBQUERY}")
     own = [one for one, _ in pairs]
@@ -176,7 +177,7 @@ def _whole_side(left: Rows, right: Rows, pairs: Sequence[tuple[Both, Both]], how
     return {"left": 1, "exists": 1, "right": 0}.get(how)
 
 
-def _stored(  # noqa: PLR0917 - what is known of one side
+def _stored(
     reader: Reading,
     rows: Rows,
     by: Sequence[Both],
@@ -200,7 +201,7 @@ def _stored(  # noqa: PLR0917 - what is known of one side
         whole: whether each task gets all of its rows; None if neither side is whole.
     """
     record, call = reader.record, reader.call
-    taken, key = with_key(rows)
+    taken, key = _with_key(rows)
     plan = analyzed(taken.frame)
     output = items(plan.output())
     numbers = [int(one.exprId().id()) for one in output]
@@ -260,7 +261,7 @@ def _table(rows: Rows) -> StoredTable:
     return rows.node
 
 
-def with_key(rows: Rows) -> tuple[Rows, list[int]]:
+def _with_key(rows: Rows) -> tuple[Rows, list[int]]:
     """Return rows with all key columns of their table, and the indices of these columns."""
     node = _table(rows)
     width = len(node.step.keys) if isinstance(node, AggregationNode) else node.width
@@ -285,9 +286,16 @@ def with_key(rows: Rows) -> tuple[Rows, list[int]]:
     return taken, [held[place] for place in range(width)]
 
 
+def keyed(rows: Rows) -> Keyed:
+    """Return the plan of a table's rows, with all columns of its key."""
+    taken, key = _with_key(rows)
+    output = items(analyzed(taken.frame).output())
+    return Keyed(analyzed(taken.frame), [output[place] for place in key])
+
+
 def _is_unique(right: Rows, terms: Terms) -> bool:
     """Return whether at most one right row matches: its whole key is compared."""
-    taken, key = with_key(right)
+    taken, key = _with_key(right)
     return {taken.columns[place].number for place in key} <= {
         theirs.read.number for _, theirs in terms.pairs if theirs.read.is_attribute
     }
@@ -305,7 +313,7 @@ def _conditions_of_one_side(terms: Terms, left: Rows, right: Rows, how: str) -> 
     equals true.
     """
     numbers = [{column.number for column in rows.columns} for rows in (left, right)]
-    rest, yes = [], _true()
+    rest, yes = [], _always()
     for one in terms.rest:
         read = {*one.read.references()}
         own, theirs = (read <= side for side in numbers)
@@ -323,9 +331,9 @@ def _conditions_of_one_side(terms: Terms, left: Rows, right: Rows, how: str) -> 
     return left, right
 
 
-def _true() -> Both:
+def _always() -> Both:
     read = Expression("Literal", (), {"value": "true", "dataType": "boolean"})
-    return Both(read, catalyst_object("expressions.Literal").TrueLiteral())
+    return Both(read, true())
 
 
 def _where(rows: Rows, condition: Both) -> Rows:

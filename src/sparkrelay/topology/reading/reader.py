@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.catalyst import rewriting
 from sparkrelay.catalyst.frames import analyzed, as_attribute, frame_of, leaf_number, project, with_children
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
 from sparkrelay.catalyst.subqueries import as_joins, scalars_as_joins, subqueries, with_conditions
@@ -19,7 +20,7 @@ from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.building.row_checks import check_of_table
 from sparkrelay.topology.nodes import EmittingNode
-from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, rewriting, sources, unions
+from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
 from sparkrelay.topology.reading.tables import holds_rows
 from sparkrelay.topology.record import over, projected, without_kafka_columns
 from sparkrelay.topology.refusals import SUBQUERY, not_row_wise
@@ -194,10 +195,14 @@ class Reader:
                 if rows.node.is_table and (at.kind == "Distinct" or self.call.method == "distinct"):
                     return self.rows(read_plan(rewriting.distinct_rows(analyzed(rows.frame))))
                 return deduplication.deduplicated(self.record, self.call, rows, at)
-            case "Intersect" | "Except" if (java := rewriting.as_join(at.java)) is not None:
-                return self.rows(read_plan(java))
-            case "Sort" | "GlobalLimit" if (rows := self._ordered(at)) is not None:
-                return rows
+            case "Intersect" | "Except" if not at.fields["isAll"]:
+                both = [self.rows(child) for child in at.children]
+                if not all(rows.node.is_table for rows in both):
+                    raise TopologyException(f"{self.call.where}: {self.call.method}(): {not_row_wise(at.kind)}")
+                plan = with_children(at.java, [analyzed(rows.frame) for rows in both])
+                return self.rows(read_plan(rewriting.as_join(plan)))
+            case "Sort" | "GlobalLimit" if (ordered := self._ordered(at)) is not None:
+                return ordered
             case "Join":
                 return joins.joined(self, at, above)
             case "Union":
@@ -208,7 +213,7 @@ class Reader:
                 raise TopologyException(f"{self.call.where}: {self.call.method}(): {not_row_wise(at.kind)}")
 
     def _ordered(self, at: Plan) -> Rows | None:
-        """Return a table's rows in an order, or the first of them; None for a stream's, and for any rows without order."""
+        """Return a table's rows in an order, or the first of them; None for a stream's, and for rows without order."""
         steps: list[tuple[Plan, int]] = []
         below = at
         if at.kind == "GlobalLimit":

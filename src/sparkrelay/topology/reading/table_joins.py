@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.types import BooleanType, StructField, StructType
 
+from sparkrelay.catalyst import rewriting
 from sparkrelay.catalyst.frames import analyzed, as_attribute, attributes, frame_of, project, replaced
 from sparkrelay.catalyst.jvm import catalyst, items, seq
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
-from sparkrelay.topology.reading import pair_joins, rewriting
+from sparkrelay.topology.reading import pair_joins
 from sparkrelay.topology.reading.conditions import ONE_SIDED
 from sparkrelay.topology.reading.pair_joins import where_found
 from sparkrelay.topology.reading.tables import holds_rows, keep_newest, stored_table
@@ -81,8 +82,7 @@ def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, abo
     if stored is None:
         pair_joins.take_equal(terms, left, right)
         if at.join_type not in _INNER and pair_joins.reads_both(terms, left, right):
-            keyed = [rewriting.keyed(analyzed(rows.frame), key) for rows, key in map(pair_joins.with_key, (left, right))]
-            return reader.rows(read_plan(rewriting.by_pairs(at.java, *keyed)))
+            return reader.rows(read_plan(rewriting.by_pairs(at.java, *map(pair_joins.keyed, (left, right)))))
     rows, columns = stored or pair_joins.joined(reader, at.join_type, left, right, terms, said)
     plan = analyzed(rows.frame)
     coalesced = _take_coalesced(above, rows, terms) if how == "full" and stored is not None else []

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from sparkrelay.catalyst import rewriting
 from sparkrelay.catalyst.frames import analyzed
 from sparkrelay.catalyst.jvm import items, java
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import UnionNode
-from sparkrelay.topology.reading import rewriting
-from sparkrelay.topology.reading.pair_joins import with_key
+from sparkrelay.topology.reading.pair_joins import keyed
 from sparkrelay.topology.record import DELAY, begin, columns_of, renumbered, unique
 from sparkrelay.topology.refusals import NO_UNION_OF_BOTH
 from sparkrelay.topology.spread import Spread
@@ -45,8 +45,7 @@ def _of_tables(reader: Reading, tables: Sequence[Rows], at: Plan) -> Rows:
     rows, *others = tables
     for number, other in enumerate(others, 1):
         output = items(at.java.output() if number == len(others) else renumbered(analyzed(rows.frame).output()))
-        keyed = [rewriting.keyed(analyzed(taken.frame), key) for taken, key in map(with_key, (rows, other))]
-        rows = reader.rows(read_plan(rewriting.all_rows(output, *keyed)))
+        rows = reader.rows(read_plan(rewriting.all_rows(output, keyed(rows), keyed(other))))
     return rows
 
 

@@ -10,12 +10,12 @@ from sparkrelay.errors import TopologyException
     ("query", "message"),
     [
         (
-            "SELECT town, max(age) AS m FROM people GROUP BY town",
-            r"py:\d+: max\(people.age\) is not supported for the rows of a",
+            "SELECT town, any_value(age) AS m FROM people GROUP BY town",
+            r"py:\d+: any_value\(people.age\) is not supported for the rows of a",
         ),
         (
-            "SELECT town, max(a) AS m FROM (SELECT town, age + 1 AS a FROM people) GROUP BY town",
-            r"py:\d+: max\(a\) is not",
+            "SELECT town, max_by(a, a) AS m FROM (SELECT town, age + 1 AS a FROM people) GROUP BY town",
+            r"py:\d+: max_by\(a, a\) is not",
         ),
         ("SELECT town, first(age) + 1 AS m FROM people GROUP BY ROLLUP (town, age)", r"py:\d+: first.*to_stream"),
     ],

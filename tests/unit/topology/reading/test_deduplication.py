@@ -114,7 +114,6 @@ def test_the_description_and_the_fingerprint_know_it(clicks, builder):
         ),
         (lambda s: s.union(s.where("n > 1")).dropDuplicatesWithinWatermark(["user"]), "it is said anew"),
         (lambda s: s.groupBy("page").count().dropDuplicates(["page"]), r"a table has .*; .* put to_stream\(\) before"),
-        (lambda s: s.groupBy("page").count().distinct(), r"a table has .*; .* put to_stream\(\) before"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(clicks, write, message):

@@ -64,11 +64,6 @@ def test_rows_of_the_right_table_alone_have_no_key_of_the_left_one(builder, how)
     assert kept >= {"orders-table-left-by-customer", "customers-table-right-by-customer"}
 
 
-def test_a_join_without_equal_columns_is_refused(builder):
-    with pytest.raises(TopologyException, match="needs at least one pair of equal columns"):
-        orders(builder).crossJoin(customers(builder))
-
-
 @pytest.mark.parametrize("how", ["left_semi", "anti"])
 def test_rows_are_kept_by_whether_the_right_table_has_their_foreign_key(builder, how):
     kept = orders(builder).join(customers(builder), "customer", how)

@@ -122,7 +122,6 @@ def test_pipelines_that_join_otherwise_are_not_the_same():
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda b, a: a.join(table(b, "b")), "needs at least one pair of equal columns"),
         (lambda b, a: a.join(table(b, "b"), "a"), "USING column `a` cannot be resolved on the right side"),
         (lambda b, a: a.join(table(b, "b", "x"), "k"), "The right-side columns: \\[`b`, `x`\\]"),
         (

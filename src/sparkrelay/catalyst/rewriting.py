@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 ALL: Final = "all"
 
 
+class Keyed(NamedTuple):
+    """Rows of a table.
+
+    Attributes:
+        plan: in the JVM.
+        key: the columns of the plan that are the table's key.
+    """
+
+    plan: Any
+    key: list[Any]
+
+
 def totals(aggregate: Any) -> Any:
     """Return an aggregation of all rows as one by a column with the same value in each row."""
     below, by = _with_one(aggregate.child())
@@ -67,11 +79,11 @@ def distinct_rows(plan: Any) -> Any:
     return catalyst("plans.logical.Aggregate", by, output, plan, nothing())
 
 
-def as_join(of_sets: Any) -> Any | None:
-    """Return ``INTERSECT`` or ``EXCEPT`` as the distinct rows of a semi or anti join; None with ``ALL``."""
+def as_join(of_sets: Any) -> Any:
+    """Return ``INTERSECT`` or ``EXCEPT`` as the distinct rows of a semi or anti join."""
     for rule in ("ReplaceIntersectWithSemiJoin", "ReplaceExceptWithAntiJoin"):
         of_sets = catalyst_object(f"optimizer.{rule}").apply(of_sets)
-    return of_sets if kind(of_sets) == "Distinct" else None
+    return of_sets
 
 
 def all_rows(output: Sequence[Any], left: Keyed, right: Keyed) -> Any:
@@ -84,25 +96,22 @@ def all_rows(output: Sequence[Any], left: Keyed, right: Keyed) -> Any:
         left: the one table; its first columns are those of the result.
         right: the other one.
     """
-    sides, columns, flags = [], [], []
-    for rows, is_left in ((left, True), (right, False)):
-        # The numbers of the result are new in it.
-        plan, key, numbers = _copied(rows)
-        side = alias(catalyst_object("expressions.Literal").apply(is_left), "is_left", new_number())
-        hashed = alias(catalyst("expressions.XxHash64", seq(key)), "spread", new_number())
-        sides.append(project([*items(plan.output()), side, hashed], plan))
-        columns.append([copy for _, copy in numbers])
-        flags.append((side.toAttribute(), hashed.toAttribute()))
-    equal = (catalyst("expressions.EqualTo", one, other) for one, other in zip(*flags, strict=True))
-    both = joined(*sides, "FullOuter", all_of(equal))
-    there = catalyst("expressions.IsNotNull", flags[0][0].withNullability(True))
+    (one, is_left, *hashed), (other, *flags) = (_with_side(left, is_left=True), _with_side(right, is_left=False))
+    equal = (catalyst("expressions.EqualTo", *both) for both in zip((is_left, *hashed), flags, strict=True))
+    both = joined(one, other, "FullOuter", all_of(equal))
+    there = catalyst("expressions.IsNotNull", is_left.withNullability(True))
+    shown = zip(output, items(one.output()), items(other.output()), strict=False)
     return project(
-        (
-            as_attribute(catalyst("expressions.If", there, mine, theirs), attribute)
-            for attribute, mine, theirs in zip(output, *columns, strict=False)
-        ),
-        both,
+        (as_attribute(catalyst("expressions.If", there, mine, theirs), by) for by, mine, theirs in shown), both
     )
+
+
+def _with_side(rows: Keyed, *, is_left: bool) -> tuple[Any, Any, Any]:
+    """Return rows with new numbers, with a flag of their side and a hash of their key; and these two columns."""
+    plan, key, _ = _copied(rows)
+    side = alias(catalyst_object("expressions.Literal").apply(is_left), "is_left", new_number())
+    hashed = alias(catalyst("expressions.XxHash64", seq(key)), "spread", new_number())
+    return project([*items(plan.output()), side, hashed], plan), side.toAttribute(), hashed.toAttribute()
 
 
 def by_pairs(join: Any, left: Keyed, right: Keyed) -> Any:
@@ -172,19 +181,6 @@ def not_in(join: Any, either: Any, others: Sequence[Any]) -> Any:
 
 def _numbers(attributes: Any) -> set[int]:
     return {int(one.exprId().id()) for one in items(attributes)}
-
-
-class Keyed(NamedTuple):
-    """Rows of a table: their plan, and the columns of its key among the plan's."""
-
-    plan: Any
-    key: list[Any]
-
-
-def keyed(plan: Any, places: Iterable[int]) -> Keyed:
-    """Return rows with their key, given its places among the columns."""
-    output = items(plan.output())
-    return Keyed(plan, [output[place] for place in places])
 
 
 def _copied(rows: Keyed) -> tuple[Any, list[Any], list[tuple[Any, Any]]]:
