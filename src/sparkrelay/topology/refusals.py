@@ -82,6 +82,7 @@ SUBQUERY: Final = (
     "a subquery here is EXISTS, IN, one row by the key of a table, or a total of all rows of a table; write others as "
     "joins"
 )
+FIRST_ROWS: Final = "LIMIT of a table comes behind ORDER BY, and takes a number from 1 to 1,000"
 MATCHES_OF_TABLE: Final = (
     "joins a table with a DataFrame, of which none or several rows may match: what once matched would stay in the sink "
     "when the row changes. Put to_stream() before it, which joins each change, or write the DataFrame to a topic and "
@@ -115,6 +116,7 @@ STEPS: Final = {
     "A join of a table with a DataFrame": MATCHES_OF_TABLE,
     "`monotonically_increasing_id()`, `spark_partition_id()`, `input_file_name()`": CUT_BY_SPARK,
     "`NOT IN` with a subquery, of columns that may be null, of a stream or of several columns": NOT_IN,
+    "`LIMIT` of a table without `ORDER BY`": FIRST_ROWS,
     "Other subqueries of streams and tables": SUBQUERY,
 }
 

@@ -78,7 +78,7 @@ def joined(  # noqa: PLR0917 - what is known of one step
     how = _HOW[join_type]
     left, right = _conditions_of_one_side(terms, left, right, how)
     pairs = terms.pairs = terms.pairs or [(_always(), _always())]
-    if join_type == "LeftSingle" and not _is_unique(right, terms):
+    if join_type == "LeftSingle" and (terms.rest or not _is_unique(right, terms)):
         raise TopologyException(f"{where}: {SUBQUERY}")
     own = [one for one, _ in pairs]
     names = unique(one.read.name if one.read.is_attribute else f"by_{place}" for place, one in enumerate(own, 1))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology.rows import Rows
 
 #: Rows of a key that may be kept: each of them is read and written when a better one comes.
-_MOST: Final = 1_000
+MOST: Final = 1_000
 #: What a condition on a place is called while it is taken apart.
 PLACED: Final = "sparkrelay_placed"
 _FUNCTIONS: Final = {"RowNumber": "row_number", "Rank": "rank"}
@@ -154,10 +154,10 @@ def _count(reader: Reading, number: int, name: str, above: list[tuple[Plan, int]
                 continue
             one, (kind, limit) = compared[0]
             count = limit - 1 if kind == "LessThan" else limit
-            if (kind == "EqualTo" and limit != 1) or not 1 <= count <= _MOST:
+            if (kind == "EqualTo" and limit != 1) or not 1 <= count <= MOST:
                 raise TopologyException(
                     f"{reader.call.where}: {words(one[0])}: the first rows of each key are kept, at least 1 and at "
-                    f'most {_MOST:,}: where("{name} <= 10"); one of them alone is chosen behind the table, '
+                    f'most {MOST:,}: where("{name} <= 10"); one of them alone is chosen behind the table, '
                     f'where("{name} = 3")'
                 )
             conditions.remove(one)

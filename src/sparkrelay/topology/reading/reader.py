@@ -23,7 +23,7 @@ from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading import aggregates, deduplication, joins, rankings, sources, unions
 from sparkrelay.topology.reading.tables import holds_rows
 from sparkrelay.topology.record import over, projected, without_kafka_columns
-from sparkrelay.topology.refusals import SUBQUERY, not_row_wise
+from sparkrelay.topology.refusals import FIRST_ROWS, SUBQUERY, not_row_wise
 from sparkrelay.topology.rows import ROW_WISE, Rows, Written
 
 if TYPE_CHECKING:
@@ -213,7 +213,11 @@ class Reader:
                 raise TopologyException(f"{self.call.where}: {self.call.method}(): {not_row_wise(at.kind)}")
 
     def _ordered(self, at: Plan) -> Rows | None:
-        """Return a table's rows in an order, or the first of them; None for a stream's, and for rows without order."""
+        """Return a table's rows in an order, or the first of them; None for a stream's.
+
+        Raises:
+            TopologyException: there is no order, or there are too many first rows.
+        """
         steps: list[tuple[Plan, int]] = []
         below = at
         if at.kind == "GlobalLimit":
@@ -221,16 +225,17 @@ class Reader:
             while below.kind in {"Project", "SubqueryAlias"}:
                 steps.append((below, 0))
                 below = below.children[0]
-        if below.kind != "Sort":
-            return None
-        rows = self.rows(below.children[0])
+        rows = self.rows(below.children[0] if below.kind == "Sort" else below)
         if not rows.node.is_table:
             return None
         if at.kind == "Sort":
             # A topic has no order of rows of several keys.
             return rows
-        number = at.by_field["limitExpr"][0]
-        ordered = rewriting.first_rows(int(number.fields["value"]), with_children(below.java, [analyzed(rows.frame)]))
+        limit = at.by_field["limitExpr"][0]
+        count = int(limit.fields["value"]) if limit.kind == "Literal" else 0
+        if below.kind != "Sort" or not 1 <= count <= rankings.MOST:
+            raise TopologyException(f"{self.call.where}: {self.call.method}(): {FIRST_ROWS}")
+        ordered = rewriting.first_rows(count, with_children(below.java, [analyzed(rows.frame)]))
         return over(self.rows(read_plan(ordered)), steps)
 
     def _definition(self, at: Plan) -> Rows:

@@ -46,7 +46,8 @@ _HOW: Final = {
 }
 
 
-_INNER: Final = frozenset({"Cross", "Inner"})
+#: Joins in which a condition on both sides decides not only which pairs there are.
+_COUNTING: Final = frozenset({"ExistenceJoin", "FullOuter", "LeftAnti", "LeftOuter", "LeftSemi", "RightOuter"})
 
 
 class _Side(NamedTuple):
@@ -81,7 +82,7 @@ def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, abo
     stored = _of_stores(reader, left, right, terms, at.join_type, said)
     if stored is None:
         pair_joins.take_equal(terms, left, right)
-        if at.join_type not in _INNER and pair_joins.reads_both(terms, left, right):
+        if at.join_type in _COUNTING and pair_joins.reads_both(terms, left, right):
             return reader.rows(read_plan(rewriting.by_pairs(at.java, *map(pair_joins.keyed, (left, right)))))
     rows, columns = stored or pair_joins.joined(reader, at.join_type, left, right, terms, said)
     plan = analyzed(rows.frame)
