@@ -38,7 +38,7 @@ def as_joins(java: Any) -> Any:
 
 def with_conditions(java: Any) -> Any:
     """Return a plan in the JVM whose joins have the conditions that stand above them: ``FROM a, b WHERE a.x = b.y``."""
-    for rule in ("BooleanSimplification", "PushPredicateThroughJoin", "ReorderJoin", "PushPredicateThroughJoin"):
+    for rule in ("BooleanSimplification", "PushDownPredicates", "ReorderJoin", "PushDownPredicates"):
         java = catalyst_object(f"optimizer.{rule}").apply(java)
     return java
 

@@ -341,18 +341,24 @@ def _where(rows: Rows, condition: Both) -> Rows:
     return with_rows(rows, frame_of(plan, rows.frame.sparkSession))
 
 
+def null_safe(terms: Terms, left: Rows, right: Rows) -> tuple[list[tuple[Both, Both]], list[Both]]:
+    """Return both sides of each ``a <=> b`` of ``terms``, and the other conditions that are no pairs."""
+    sides = [{column.number for column in rows.columns} for rows in (left, right)]
+    found, rest = [], []
+    for one in terms.rest:
+        pair = pair_of(one, *sides) if one.read.kind == "EqualNullSafe" else None
+        if pair is None:
+            rest.append(one)
+        else:
+            found.append(pair)
+    return found, rest
+
+
 def take_equal(terms: Terms, left: Rows, right: Rows) -> None:
     """Replace each ``a <=> b`` of ``terms`` by two pairs: of null flags, and of values."""
-    sides = [{column.number for column in rows.columns} for rows in (left, right)]
-    rest, found = [], []
-    for one in terms.rest:
-        if one.read.kind != "EqualNullSafe" or (pair := pair_of(one, *sides)) is None:
-            rest.append(one)
-            continue
-        own, theirs = pair
-        found += [(_is_null(own), _is_null(theirs)), (_or_default(own), _or_default(theirs))]
-    terms.rest = rest
-    terms.pairs += found
+    found, terms.rest = null_safe(terms, left, right)
+    for own, theirs in found:
+        terms.pairs += [(_is_null(own), _is_null(theirs)), (_or_default(own), _or_default(theirs))]
 
 
 def reads_both(terms: Terms, left: Rows, right: Rows) -> bool:

@@ -163,24 +163,33 @@ def _of_stores(  # noqa: PLR0917 - what is known of one step
     """Record a join by key or by a foreign key; return None if the equal columns are neither."""
     how = _HOW[join_type]
     key, other = _key(left), _key(right)
-    if key is None or other is None or (terms.rest and how != "inner"):
+    if key is None or other is None:
         return None
-    if (own := _equal_to(right, other, terms.pairs)) is not None:
-        # A column may be a copy of another one.
-        found, wanted = ([left.copy(number) for number in numbers] for numbers in (own, key))
-        if found == wanted:
-            sides = [_side(reader, left, key), _side(reader, right, other)]
-            rows = _by_key(reader, sides, how, said)
-            return rows, _columns_of(rows, sides, how)
-        if {*found} != {*wanted} and how in {"inner", "left"}:
-            sides = [_side(reader, left, key), _side(reader, right, other)]
-            return _by_foreign_key(reader, sides, own, how, said)
+    # A join by key takes nulls for equal.
+    safe, rest = pair_joins.null_safe(terms, left, right)
+    own = _equal_to(right, other, terms.pairs + safe)
+    if own is not None and not (rest and how != "inner") and _copies(left, own) == _copies(left, key):
+        terms.pairs, terms.rest = terms.pairs + safe, rest
+        sides = [_side(reader, left, key), _side(reader, right, other)]
+        rows = _by_key(reader, sides, how, said)
+        return rows, _columns_of(rows, sides, how)
+    if terms.rest and how != "inner":
+        return None
+    own = _equal_to(right, other, terms.pairs)
+    if own is not None and {*_copies(left, own)} != {*_copies(left, key)} and how in {"inner", "left"}:
+        sides = [_side(reader, left, key), _side(reader, right, other)]
+        return _by_foreign_key(reader, sides, own, how, said)
     # The right table may reference the left one.
     how = {"Inner": "inner", "RightOuter": "left"}.get(join_type, "")
     own = _equal_to(left, key, [(theirs, own) for own, theirs in terms.pairs])
     if not how or own is None or {right.copy(number) for number in own} == {right.copy(number) for number in other}:
         return None
     return _by_foreign_key(reader, [_side(reader, right, other), _side(reader, left, key)], own, how, said)
+
+
+def _copies(rows: Rows, numbers: tuple[int, ...]) -> list[Any]:
+    """Return which columns of their node these are: a column may be a copy of another one."""
+    return [rows.copy(number) for number in numbers]
 
 
 def _equal_to(rows: Rows, key: tuple[int, ...], pairs: list[tuple[Both, Both]]) -> tuple[int, ...] | None:
