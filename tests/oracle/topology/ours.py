@@ -432,12 +432,13 @@ def _comparable(row: Any, windowed: bool) -> Row:
 
 
 def _plain(row: dict[str, Any], gap: int | None = None) -> Fields:
-    """Return the fields that are not null, by name, but for what a foreign key names.
+    """Return the fields that are not null, by name, but for what a foreign key names, and whether that is there.
 
     A window is its start, in milliseconds. A session, of a gap, is its start and its last record's time, as in Kafka
     Streams: here it ends a gap later.
     """
-    fields = {name: value for name, value in row.items() if value is not None and name not in {"window", "named"}}
+    left_out = {"window", "named", "right_found"}
+    fields = {name: value for name, value in row.items() if value is not None and name not in left_out}
     if (window := row.get("window")) is not None:
         fields["start"] = _millis(window["start"])
         if gap is not None:

@@ -208,6 +208,14 @@ def _columns(table: StoredTable) -> list[StructField]:
     return list(table.leaf.columns.fields)
 
 
+def _as_seen(side: _Side) -> list[StructField]:
+    """Return the columns of a table by the names that the user's rows give them."""
+    called = {place: side.rows.column(number).name for number, place in side.places.items()}
+    return [
+        StructField(called.get(place, field.name), field.dataType) for place, field in enumerate(_columns(side.table))
+    ]
+
+
 def _by_key(reader: Reading, sides: list[_Side], how: str, said: str) -> Rows:
     call = reader.call
     width = len(sides[0].key)
@@ -316,8 +324,7 @@ def _by_foreign_key(
         filters=len(by) == 1,
     ).node
     assert isinstance(referencing, AggregationNode)
-    theirs = _columns(right.table)[len(right.key) :]
-    fields = [StructField(field.name, field.dataType) for field in (*columns, *theirs)]
+    fields = [*_as_seen(left), *_as_seen(right)[len(right.key) :]]
     if how == "left":
         fields.append(StructField("right_found", BooleanType()))
     called = unique(field.name for field in fields)
