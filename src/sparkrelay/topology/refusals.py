@@ -45,8 +45,21 @@ STATIC: Final = (
     "takes a DataFrame that has an end, from spark.read; for what a topic holds of each key use builder.table(topic)"
 )
 OTHER_WINDOWS: Final = (
-    "of window functions F.row_number() and F.rank() are there, and keep the first rows of each key: "
-    'withColumn("n", F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x")))).where("n <= 10")'
+    "of window functions there are the aggregates that one row can be added to, lag, lead and row_number. "
+    'F.row_number() and F.rank() alone keep the first rows of each key: withColumn("n", F.row_number().over('
+    'Window.partitionBy("key").orderBy(F.desc("x")))).where("n <= 10")'
+)
+FRAME: Final = (
+    "a frame of rows ends at the current row or at most 1,000 rows beside it, rowsBetween(-9, 0); an interval of event "
+    "times ends at the current row, RANGE BETWEEN INTERVAL 1 HOUR PRECEDING AND CURRENT ROW, and needs withWatermark()"
+)
+FRAME_ORDER: Final = (
+    'rows are ordered by their event time alone, orderBy("time"), with withWatermark("time", "10 minutes") before it; '
+    'or by arrival, orderBy("kafka.offset")'
+)
+RUNNING_OF_TABLE: Final = (
+    "running aggregates are of a stream's rows, which do not change; put to_stream() before it, to have one for each "
+    "change, or group"
 )
 RANK_OF_TABLE: Final = (
     "rank() is of the rows of a stream, in windows that end; of a table, whose rows change, F.row_number() keeps the "
@@ -100,7 +113,10 @@ WHOLE_TABLE: Final = "the whole table after each micro-batch would be written ag
 
 #: What is refused wherever it is written, DataFrame or SQL -> why, and what to write instead.
 STEPS: Final = {
-    "Window functions other than `row_number` and `rank`": OTHER_WINDOWS,
+    "Other window functions": OTHER_WINDOWS,
+    "Frames that have no end, or intervals without a watermark": FRAME,
+    "Running aggregates in another order": FRAME_ORDER,
+    "Running aggregates of a table": RUNNING_OF_TABLE,
     "`rank()` of a table": RANK_OF_TABLE,
     "`session_window` of a table": SESSIONS_OF_TABLE,
     "`session_window` without a watermark": SESSIONS_WITHOUT_END,

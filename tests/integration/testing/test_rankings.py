@@ -355,12 +355,12 @@ def test_spark_batch_ranks_the_rows_that_a_table_has(spark, seed):
         (lambda s: s.withColumn("n", by_price()).where("n <= 5000"), "at most 1,000"),
         (lambda s: s.withColumn("n", by_price()).where("m <= 5"), "Did you mean one of the following? [`n`"),
         (
-            lambda s: s.withColumn("n", F.dense_rank().over(Window.partitionBy("auction").orderBy("price"))),
-            "of window functions F.row_number() and F.rank() are there",
+            lambda s: s.withColumn("n", F.dense_rank().over(Window.partitionBy("auction").orderBy("kafka.offset"))),
+            "of window functions there are the aggregates that one row can be added to",
         ),
         (
             lambda s: s.withColumn("n", F.sum("price").over(Window.partitionBy("auction"))),
-            "of window functions F.row_number() and F.rank() are there",
+            "rows are ordered by their event time alone",
         ),
         (lambda s: s.where(F.row_number().over(Window.orderBy("price")) <= 3), "needs partitionBy"),
         (lambda s: s.where(F.row_number().over(Window.partitionBy("auction")) <= 3), "You need to add an ORDER BY"),

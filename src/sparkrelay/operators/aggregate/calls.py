@@ -130,10 +130,7 @@ def read_calls(results: Sequence[Any], where: str, *, of_table: bool = False) ->
     aggregate = pattern("AGGREGATE_EXPRESSION")
 
     def add(call: Any) -> None:
-        function, arguments, distinct, options = _parsed_call(call, where)
-        distinct = distinct or (of_table and function in _ONCE)
-        text = without_leaves(str(call.sql()))
-        found.append(ReadCall(AggregateCall(function, len(arguments), distinct, options, text), arguments, call))
+        found.append(read_call(call, where, of_table=of_table))
 
     for place, result in enumerate(results):
         if kind(result) == "Alias" and kind(result.child()) == "AggregateExpression":
@@ -145,6 +142,14 @@ def read_calls(results: Sequence[Any], where: str, *, of_table: bool = False) ->
                 if not any(one.expression.equals(call) or one.expression.semanticEquals(call) for one in found):
                     add(call)
     return found, direct
+
+
+def read_call(call: Any, where: str, *, of_table: bool = False) -> ReadCall:
+    """Return one aggregate; arguments and errors as of :func:`read_calls`."""
+    function, arguments, distinct, options = _parsed_call(call, where)
+    distinct = distinct or (of_table and function in _ONCE)
+    text = without_leaves(str(call.sql()))
+    return ReadCall(AggregateCall(function, len(arguments), distinct, options, text), arguments, call)
 
 
 class _Parsed(NamedTuple):

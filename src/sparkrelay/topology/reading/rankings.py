@@ -21,8 +21,9 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
 from sparkrelay.topology.reading.regrouping import WINDOW, regrouped
+from sparkrelay.topology.reading.running import running
 from sparkrelay.topology.record import as_column, begin, spark_errors, unique, with_rows
-from sparkrelay.topology.refusals import OTHER_WINDOWS, RANK_OF_TABLE
+from sparkrelay.topology.refusals import RANK_OF_TABLE
 from sparkrelay.topology.schemas import check_groupable, check_packable, without_kafka, without_metadata
 from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Aggregation, Order, Ranking
@@ -64,8 +65,7 @@ def ranked(reader: Reading, at: Plan, above: list[tuple[Plan, int]]) -> Rows:
     made, *more = at.by_field["windowExpressions"]
     function = None if more else _function(made)
     if function is None:
-        shown = ", ".join(words(one) for one in at.by_field["windowExpressions"])
-        raise TopologyException(f"{where}: {shown}: {OTHER_WINDOWS}")
+        return running(reader, at)
     partition, order = at.by_field.get("partitionSpec", ()), at.by_field.get("orderSpec", ())
     if not partition or not order:
         raise TopologyException(
