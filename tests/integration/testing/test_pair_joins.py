@@ -74,7 +74,7 @@ QUERIES = {
     "limit of groups": "SELECT x, sum(v) s FROM a WHERE x IS NOT NULL GROUP BY x ORDER BY s, x LIMIT 2",
     "using": "SELECT * FROM (SELECT k ak, x j, v FROM a) FULL JOIN (SELECT k bk, y j, w FROM b) USING (j)",
 }
-ALWAYS = ("inner", "full", "anti", "with itself", "three", "of groups", "named by the right, full", "using")
+ALWAYS = ("inner", "full", "anti", "by no columns", "conditions of pairs, full", "scalar of no rows", "union all")
 
 
 def changes(chosen):
