@@ -1,10 +1,9 @@
 """TPC-H's queries over tables whose rows come, change and go, each beside Spark SQL."""
 
 import pytest
-from tests.marks import marked
-
 from bench.tpch.check import QUERIES, check
 from bench.tpch.tables import changes
+from tests.marks import marked
 
 pytestmark = pytest.mark.integration
 

@@ -324,7 +324,8 @@ def _by_foreign_key(
         filters=len(by) == 1,
     ).node
     assert isinstance(referencing, AggregationNode)
-    fields = [*_as_seen(left), *_as_seen(right)[len(right.key) :]]
+    # Workers know the left columns by their names in the left table.
+    fields = [*columns, *_as_seen(right)[len(right.key) :]]
     if how == "left":
         fields.append(StructField("right_found", BooleanType()))
     called = unique(field.name for field in fields)
