@@ -159,7 +159,10 @@ def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
                 if form is not None
             )
             head = f"Sink: {leg.sink.name} (topic: {leg.sink.topic})"
-            _append(at, _Part(leg.sink.name, head, [formats] if formats else [], writes=(leg.sink.topic,)))
+            lines = [formats] if formats else []
+            if leg.sink.to_all:
+                lines.append("each row goes to every partition")
+            _append(at, _Part(leg.sink.name, head, lines, writes=(leg.sink.topic,)))
         if leg.action is not None:
             name = leg.action.text.partition("(")[0]
             _append(at, _Part(name, f"Processor: {at.name}-{name}{_NO_STORES}", [leg.action.text]))

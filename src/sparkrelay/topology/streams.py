@@ -166,11 +166,12 @@ class KStream(Ending):
         Kafka Streams; with a repartition topic that is when the only column of its key is null.
 
         Args:
-            cols: names, Columns such as ``F.window("time", "1 day")``, or a list of them.
+            cols: names, Columns such as ``F.window("time", "1 day")``, or a list of them; none for totals of all rows,
+                which one task computes.
             name: of the repartition topic, if one is needed.
 
         Raises:
-            TopologyException: there are no columns, or one is of the wrong kind.
+            TopologyException: a column is of the wrong kind.
         """
         return GroupedStream(self, flat(cols), name, find_call_site())
 
@@ -456,14 +457,18 @@ class KTable(Ending):
         changes, all rows that reference it do. The left table's changes and the answers go through a repartition topic
         each, so the tables' topics may have different partition counts; the result is stored.
 
+        **By anything else.** Both tables go through repartition topics by the equal columns, and are stored by them.
+        The result has a row for each pair. Without equal columns each task gets a copy of the right table.
+
         Args:
             other: a KTable of the same builder. Steps may follow ``table()`` or ``to_table()`` before the join: the
                 stored table is that of their results.
-            on: names of the key columns of both tables; or of the right one, as columns of the left one.
-            how: ``"inner"``, ``"left"``, ``"right"`` or ``"full"``, or PySpark's synonyms.
+            on: names of columns of both tables, or a condition.
+            how: ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"left_semi"`` or ``"left_anti"``, or PySpark's
+                synonyms.
 
         Raises:
-            TopologyException: an argument has the wrong type, or the tables have other keys.
+            TopologyException: an argument has the wrong type.
         """
         call = Call(find_call_site(), "join")
         if not isinstance(other, KTable) or other._record is not self._record:
@@ -481,7 +486,8 @@ class KTable(Ending):
 
         A key that changes several times in a micro-batch has one row, its last. The stream can be filtered change by
         change: the newest row of a group that passes stays in the sink, though newer ones do not pass. Grouping it
-        counts changes, not groups.
+        counts changes, not groups. Behind ``agg(...)`` it has one row for each group of a micro-batch, not one for each
+        input row; running aggregates have that, ``F.sum("x").over(window)``.
         """
         node = StreamNode(call_site=find_call_site(), text="to_stream()", given=self._rows)
         return self._streamed(node)
@@ -515,16 +521,16 @@ class KTable(Ending):
         """Group the table's rows, as ``KTable.groupBy`` of Kafka Streams: results always reflect its current rows.
 
         When a row changes or is deleted, its old version is subtracted from its old group, and the new one is added to
-        its new group. So only aggregates that can subtract are available: count, sum, avg, the variances and
+        its new group. So only aggregates that can subtract are available: count, sum, avg, min, max, the variances and
         correlations, DISTINCT ones, collect_set, mode, median and the percentiles. An empty group is deleted. The rows
         go through a repartition topic.
 
         Args:
-            cols: names, Columns, or a list of them.
+            cols: names, Columns, or a list of them; none for totals of all rows. These stay when no row is left.
             name: of the repartition topic.
 
         Raises:
-            TopologyException: there are no columns, or one is of the wrong kind.
+            TopologyException: a column is of the wrong kind.
         """
         return GroupedStream(self, flat(cols), name, find_call_site())
 

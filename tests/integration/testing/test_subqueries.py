@@ -106,8 +106,8 @@ def test_a_subquery_of_a_stream(spark, query, found):
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT *, (SELECT max(n) FROM t) AS m FROM s", "or one row by the key of a table; write others as joins"),
-        ("SELECT * FROM t WHERE n > (SELECT max(n) FROM t)", "or one row by the key of a table; write others as joins"),
+        ("SELECT *, (SELECT max(n) FROM t) AS m FROM s", "has one version for a whole micro-batch"),
+        ("SELECT * FROM t WHERE n > (SELECT n FROM t)", "or a total of all rows of a table; write others as joins"),
         ("SELECT * FROM s WHERE k NOT IN (SELECT k FROM t)", "write NOT EXISTS"),
         (
             "SELECT * FROM t WHERE k IN (SELECT k FROM s)",

@@ -153,9 +153,12 @@ def test_the_first_rows_of_each_key_are_grouped(spark):
 @pytest.mark.parametrize(
     ("aggregate", "message"),
     [
-        (F.max, "max(age) is not supported for the rows of a table: when a row changes, its old version must be"),
-        (lambda age: F.max(age).alias("m"), "max(age) is not supported for the rows of a table"),
-        (lambda age: F.max(age) + 1, "max(age) is not supported for the rows of a table"),
+        (
+            F.any_value,
+            "any_value(age) is not supported for the rows of a table: when a row changes, its old",
+        ),
+        (lambda age: F.first(age).alias("m"), "first(age) is not supported for the rows of a table"),
+        (lambda age: F.last(age) + 1, "last(age) is not supported for the rows of a table"),
         (F.collect_list, "or put to_stream() before groupBy()"),
         (F.listagg, "DISTINCT values, collect_set, mode, median or percentile"),
         (F.approx_count_distinct, "approx_count_distinct(age) is not supported for the rows of a table"),

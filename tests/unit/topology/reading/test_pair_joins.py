@@ -57,8 +57,10 @@ def test_conditions_of_one_side_of_an_outer_join_say_what_has_a_partner(builder,
 
 def test_without_equal_columns_each_task_has_one_side_whole(builder, a, b):
     a.join(b, a["v"] > b["w"]).to("out")
-    sinks = [leg.sink for leg in builder.build().legs if leg.sink and leg.sink.internal]
+    topology = builder.build()
+    sinks = [leg.sink for leg in topology.legs if leg.sink and leg.sink.internal]
     assert {sink.key: sink.to_all for sink in sinks} == {("k",): False, ("by_1",): True}
+    assert topology.describe().count("each row goes to every partition") == 1
 
 
 def test_a_total_is_the_whole_side(builder, a, b):
