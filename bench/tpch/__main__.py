@@ -29,7 +29,7 @@ def main() -> int:
         for verdict in check(spark, made, options.queries or [*QUERIES], seed=options.seed):
             print(verdict.query, verdict.text, flush=True)
             print(f"{verdict.query}: {verdict.rows} rows, {time.perf_counter() - started:.1f} s", file=sys.stderr)
-            exact, started = exact and verdict.text == "exact", time.perf_counter()
+            exact, started = exact and verdict.exact, time.perf_counter()
     finally:
         spark.stop()
     return 0 if exact else 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from itertools import pairwise
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import DateType, DecimalType
 
+from bench.nexmark.check import Verdict
 from bench.tpch.tables import SCHEMAS, Change, declared, key_of
 from sparkrelay import StreamsBuilder
 from sparkrelay.errors import SparkRelayError
@@ -28,15 +28,6 @@ QUERIES: Final = {file.stem: file.read_text() for file in sorted((Path(__file__)
 _BATCHES: Final = 6
 _PARTITIONS: Final = 3
 _SHOWN: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What came of a query: ``exact``, or what is wrong; and how many rows it has."""
-
-    query: str
-    text: str
-    rows: int = 0
 
 
 def check(

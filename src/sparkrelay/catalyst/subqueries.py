@@ -87,7 +87,7 @@ def scalars_as_joins(java: Any, wanted: Callable[[Any], bool]) -> Any:
 
 
 def _default(plan: Any) -> Any | None:
-    """Return what a total of no rows is; None for a subquery that is no total."""
+    """Return the value that a total has without rows; None if the subquery is not a total."""
     if kind(plan) == "SubqueryAlias":
         return _default(plan.child())
     if kind(plan) != "Aggregate" or not plan.groupingExpressions().isEmpty():

@@ -176,7 +176,7 @@ class RepartitionNode(Passing):
         explicit: True for ``repartition(...)``, False for what a ``groupBy`` needs.
         changes: True where the rows are a table's, each as it was and as it is.
         raw: True where they have Kafka's own columns still, and are passed on as a stream without formats is.
-        to_all: True where each partition gets all of them.
+        to_all: True to write each row to every partition.
     """
 
     columns: tuple[str, ...]

@@ -203,7 +203,7 @@ class Sink:
         call_site: the line that wrote it.
         changes: True for a repartition topic with the rows of a table, each as it was and as it is.
         headers: the column of the message headers, or None.
-        to_all: True for a repartition topic of which each partition gets all rows.
+        to_all: True to write each row to every partition of a repartition topic.
     """
 
     name: str

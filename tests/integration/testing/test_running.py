@@ -112,7 +112,7 @@ def test_a_row_waits_for_its_successors(spark, seed):
     rows = rows_of(chosen, 120, ties=False)
     wanted = batch(spark, AHEAD, rows)
     # Nobody knows that the last two of each key have no successor.
-    last = {row["id"] for row in sorted(rows, key=lambda row: row["at"]) for row in [row]}
+    last = {row["id"] for row in rows}
     for key in "abc":
         own = sorted((row for row in rows if row["k"] == key), key=lambda row: row["at"])
         last -= {row["id"] for row in own[:-2]}

@@ -12,8 +12,8 @@ The last two have no end. Frames that begin with the first row need the sum alon
 rows of each key, and an interval needs its rows. Rows whose frame ends behind them wait for their successors.
 
 A frame's value is combined from states of single rows (``state.aggregate``), by doubling: blocks of 1, 2, 4, ... rows,
-of which each frame takes a few. So all aggregates that can be merged are there, and a hot key costs no loop over its
-rows. The price are doubles that are added in another order than Spark's.
+and each frame is put together from a few of them. So every aggregate that can be merged works, and a hot key needs no
+loop over its rows. In return, doubles are added in another order than Spark's.
 
 Rejected: Spark's own window operator over the stored and the new rows. It needs a shuffle within each micro-batch,
 and would compute the stored rows again.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,28 +24,25 @@ if TYPE_CHECKING:
 _ROW = "__sparkrelay_row"
 
 
-@dataclass(frozen=True, slots=True)
 class Sequences:
     """Rows of several keys, key by key, each in order.
 
     Attributes:
         which: the number of each row's key.
-        times_us: event times in µs; None for the order of arrival.
+        firsts: the index of the first row of each row's key.
+        lasts: the index of the last row of each row's key.
     """
 
-    which: Numbers
-    times_us: Numbers | None
-
-    @property
-    def firsts(self) -> Numbers:
-        """The index of the first row of each row's key."""
-        return np.arange(len(self.which)) - places(self.which)
-
-    @property
-    def lasts(self) -> Numbers:
-        """The index of the last row of each row's key."""
-        count = len(self.which)
-        return count - 1 - (np.arange(count) - places(self.which[::-1]))[::-1]
+    def __init__(self, which: Numbers, times_us: Numbers | None) -> None:
+        """Take the number of each row's key, and event times in µs; None for the order of arrival."""
+        at = np.arange(len(which))
+        self.which = which
+        self.firsts = at - places(which)
+        self.lasts = len(which) - 1 - (at - places(which[::-1]))[::-1]
+        #: Keys and times: sorted, as each key's rows stand together.
+        self._in_order = np.zeros(0 if times_us is None else len(which), dtype=[("which", "<i8"), ("time", "<i8")])
+        if times_us is not None:
+            self._in_order["which"], self._in_order["time"] = which, times_us
 
     def bounds(self, frame: Frame) -> tuple[Numbers, Numbers]:
         """Return the indices of the first and the last row of each row's frame; of an empty one the last is less."""
@@ -63,14 +59,6 @@ class Sequences:
         earliest["time"] -= reach_us
         found: Numbers = np.searchsorted(self._in_order, earliest, side="left")
         return found
-
-    @property
-    def _in_order(self) -> Any:
-        """Keys and times: sorted, as each key's rows stand together."""
-        assert self.times_us is not None, "only event times have intervals"
-        order = np.zeros(len(self.which), dtype=[("which", "<i8"), ("time", "<i8")])
-        order["which"], order["time"] = self.which, self.times_us
-        return order
 
 
 class FrameAggregates:

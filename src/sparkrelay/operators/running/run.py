@@ -138,9 +138,7 @@ class _TaskRunning:
         numbers = np.zeros(waiting.num_rows, dtype=[("us", ">u2"), ("batch", ">u8"), ("index", ">u4")])
         numbers["us"], numbers["batch"] = times_us[~now] % 1000, self.task.batch
         numbers["index"] = np.arange(waiting.num_rows)
-        keys = window_keys(
-            ends[~now], side_by_side(pa.array([_WAITING] * len(numbers), pa.binary()), fixed(numbers, 14))
-        )
+        keys = window_keys(ends[~now], side_by_side(_WAITING, fixed(numbers, 14)))
         _, _, stored = view.ranges([over(view.watermark)], [over(watermark.ms)])
         waited = pa.table(self._waiting.read(stored))
         due = pa.concat_tables([waited, rows.filter(pa.array(now)).select(waited.column_names).cast(waited.schema)])

@@ -200,9 +200,13 @@ def send_rows(
         known = numbers != NO_TIMESTAMP
         oldest = _of_each(np.minimum, numbers[known], whose[known], len(tasks))
     count = current_command(BatchCommand).partitions[topic]
+    copies = count if spec.to_all else 1
     if spec.to_all:
-        return _send_to_all(spec, transaction, (keys, values, timestamps), tasks, counts)
-    targets = murmur2_partitions(keys, count)
+        again = pa.array(np.tile(np.arange(len(keys)), count))
+        targets = np.repeat(np.arange(count, dtype=np.int32), len(keys))
+        keys, values, timestamps = (column.take(again) for column in (keys, values, timestamps))
+    else:
+        targets = murmur2_partitions(keys, count)
     if (targets < 0).any():
         # Records without a key go to a partition chosen by the task: deterministic, and spread over the tasks.
         own = np.repeat(np.array([task.task.partition % count for task in tasks], np.int32), counts)
@@ -215,32 +219,11 @@ def send_rows(
             spec.leg,
             its.task,
             its.batch,
-            rows_out=number,
+            rows_out=number * copies,
             oldest_out={topic: oldest[index]} if index in oldest else {},
             newest_out={topic: newest[index]} if index in newest else {},
         )
         for index, (its, number) in enumerate(zip(tasks, counts, strict=True))
-    ]
-
-
-def _send_to_all(
-    spec: PublishSpec,
-    transaction: LentTransaction,
-    records: tuple[pa.Array, pa.Array, pa.Array],
-    tasks: Sequence[TaskCommand],
-    counts: Sequence[int],
-) -> list[LegReport]:
-    """Send the keys, values and timestamps of records to each partition of a topic."""
-    assert spec.topic is not None
-    count, rows = current_command(BatchCommand).partitions[spec.topic], len(records[0])
-    again = pa.array(np.tile(np.arange(rows), count))
-    targets = np.repeat(np.arange(count, dtype=np.int32), rows)
-    task = tasks[0].task if len(tasks) == 1 else None
-    keys, values, timestamps = (column.take(again) for column in records)
-    transaction.send_by_partition(spec.topic, targets, task, keys, values, timestamps, None)
-    return [
-        LegReport(spec.leg, its.task, its.batch, rows_out=number * count)
-        for its, number in zip(tasks, counts, strict=True)
     ]
 
 

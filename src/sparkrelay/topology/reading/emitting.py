@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.types import StructType
 
 from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import analyzed
+from sparkrelay.catalyst.jvm import items, seq
 from sparkrelay.catalyst.tree import Expression
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import EmittingNode
@@ -85,7 +86,23 @@ def emitting(
     rows = taken.rows
     given = named(rows, *(() if micros is None else (micros.alias(hidden_columns.EVENT_MICROS),)))
     made = without_metadata(StructType(given.schema.fields[: len(rows.columns)]))
-    step = make(tuple(made.names[place] for place in taken.places), made)
+    return with_step(record, call, taken, given, make(tuple(made.names[place] for place in taken.places), made))
+
+
+def with_step(  # noqa: PLR0917 - what is known of one step
+    record: Record, call: Call, taken: Keyed, given: Rows, step: EmittingStep, more: Sequence[Any] = ()
+) -> Rows:
+    """Write down a step that emits rows with the columns that came to it; return the rows after it.
+
+    Args:
+        record: of the builder.
+        call: of the user's.
+        taken: the rows that come to the step.
+        given: the same rows, with the hidden columns that the step reads.
+        step: the step.
+        more: the attributes of further columns that it makes.
+    """
+    output = items(analyzed(taken.rows.frame).output())
     node = EmittingNode(
         call_site=call.call_site,
         text=step.text,
@@ -93,7 +110,7 @@ def emitting(
         step=step,
         name=check_name(call.name, call.call_site),
         located=taken.located,
-        origins={place: (given, column.number) for place, column in enumerate(given.columns)},
+        origins={place: (given, column.number) for place, column in enumerate(given.columns[: len(output)])},
     )
     # Behind a stateful step nothing is located: a leg has one of them, the next one needs a topic between.
-    return begin(record.add(node, analyzed(rows.frame).output(), Spread({}), names=made.names))
+    return begin(record.add(node, seq([*output, *more]), Spread({}), names=step.made.names))

@@ -216,7 +216,7 @@ class Reader:
         """Return a table's rows in an order, or the first of them; None for a stream's.
 
         Raises:
-            TopologyException: there is no order, or there are too many first rows.
+            TopologyException: the rows have no order, or the limit is too large.
         """
         steps: list[tuple[Plan, int]] = []
         below = at

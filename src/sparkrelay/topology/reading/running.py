@@ -1,4 +1,4 @@
-"""Running aggregates: functions over a window of rows, of which each row gets its own value (``operators.running``)."""
+"""Running aggregates: a function over a window of rows gives each row its own value (``operators.running``)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,17 @@ from pyspark.sql.types import (
 from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import analyzed, without_leaves
 from sparkrelay.catalyst.intervals import literal_us
-from sparkrelay.catalyst.jvm import items, kind, nodes, seq
+from sparkrelay.catalyst.jvm import items, kind, nodes
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.aggregate.calls import AggregateCall, read_call
 from sparkrelay.operators.running.step import Frame, Running, RunningColumn
 from sparkrelay.topology.event_time import EventTime
-from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import EmittingNode
-from sparkrelay.topology.reading.emitting import keyed
+from sparkrelay.topology.reading.emitting import keyed, with_step
 from sparkrelay.topology.reading.event_times import event_time, event_time_of
-from sparkrelay.topology.record import DELAY, as_column, attribute, begin, filtered, named, unique
+from sparkrelay.topology.record import DELAY, as_column, attribute, filtered, named, unique
 from sparkrelay.topology.refusals import FRAME, FRAME_ORDER, OTHER_WINDOWS, RUNNING_OF_TABLE
 from sparkrelay.topology.schemas import aggregate_spec, without_metadata
-from sparkrelay.topology.spread import Spread
 
 if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Expression, Plan
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology.rows import Rows
 
 _Call = tuple[AggregateCall, tuple[str, ...], Frame, str | None]
-#: How many rows before or behind a row its frame may reach.
+#: The most rows before or after a row that its frame may include.
 _MOST: Final = 1_000
 #: Fields of ``kafka`` that say when a record came.
 _BY_ARRIVAL: Final = frozenset({"offset", "timestamp"})
@@ -101,17 +98,7 @@ def running(reader: Reading, at: Plan) -> Rows:
         call_site=call.call_site,
         text=_said(at),
     )
-    node = EmittingNode(
-        call_site=call.call_site,
-        text=step.text,
-        given=given,
-        step=step,
-        name=check_name(call.name, call.call_site),
-        located=taken.located,
-        origins={place: (given, column.number) for place, column in enumerate(given.columns[: len(fields)])},
-    )
-    output = [*items(analyzed(rows.frame).output()), *(one.toAttribute().withNullability(True) for one in made)]
-    return begin(record.add(node, seq(output), Spread({}), names=called))
+    return with_step(record, call, taken, given, step, [one.toAttribute().withNullability(True) for one in made])
 
 
 def _said(at: Plan) -> str:
