@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.classic.dataframe import DataFrame
 
-from sparkrelay.catalyst.frames import analyzed
-from sparkrelay.catalyst.jvm import items, kind
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import flat, function_text
@@ -18,15 +16,14 @@ from sparkrelay.topology.frames import KINDS, frame_at
 from sparkrelay.topology.global_table import GlobalKTable
 from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import RepartitionNode, StreamNode, TableJoinNode
+from sparkrelay.topology.nodes import TableJoinNode
 from sparkrelay.topology.public_calls import public_calls
-from sparkrelay.topology.reading.calls import Call
+from sparkrelay.topology.reading.calls import Call, both_ways
 from sparkrelay.topology.reading.collected_joins import collected_join
-from sparkrelay.topology.reading.tables import keep_newest, key_places
-from sparkrelay.topology.record import begin, spark_errors, unique
+from sparkrelay.topology.reading.repartition import repartitioned
+from sparkrelay.topology.reading.tables import as_stream, keep_newest, key_places
 from sparkrelay.topology.refusals import WHOLE_TABLE
 from sparkrelay.topology.schemas import without_kafka
-from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.structure import Foreach, ForeachBatch
 
 if TYPE_CHECKING:
@@ -321,16 +318,9 @@ class KStream(Ending):
             )
             return made
         frame = self._other(other, call_site)
-        span = (within, within) if isinstance(within, str) else within
-        if span is not None and not (
-            isinstance(span, tuple) and len(span) == 2 and all(isinstance(one, str) and one.strip() for one in span)
-        ):
-            raise TopologyException(
-                f'{call_site}: join() of two streams takes within=, such as within="10 minutes", or within=("0 '
-                'seconds", '
-                f'"1 hour"), not {within!r}'
-            )
-        call = Call(call_site, "join", name=check_name(name, call_site), within=span, grace=grace)
+        call = Call(
+            call_site, "join", name=check_name(name, call_site), within=both_ways(within, call_site), grace=grace
+        )
         joined: KStream = self._made(call, lambda: DataFrame.join(self, frame, on, how), other)
         return joined
 
@@ -355,47 +345,9 @@ class KStream(Ending):
             TopologyException: an argument is missing or of the wrong kind.
         """
         call_site = find_call_site()
-        columns = flat(cols)
-        if not columns:
-            raise TopologyException(
-                f"{call_site}: repartition() names no columns; one group over everything has no task of its own"
-            )
-        if partitions is not None and (
-            isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1
-        ):
-            raise TopologyException(
-                f"{call_site}: partitions={partitions!r} of repartition() must be a number from 1 on"
-            )
-        rows = self._rows
-        names = unique(column.name for column in rows.columns)
-        numbers = [self._number("repartition", col, call_site) for col in columns]
-        places = [next(place for place, one in enumerate(rows.columns) if one.number == number) for number in numbers]
-        by = tuple(names[place] for place in places)
-        node = RepartitionNode(
-            call_site=call_site,
-            text=f"repartition({', '.join(map(repr, by))})",
-            given=rows,
-            columns=by,
-            name=check_name(name, call_site),
-            words=by,
-            partitions=partitions,
-            explicit=True,
-        )
-        self._record.add(node, analyzed(rows.frame).output(), Spread.of_key(places, by), names=names)
-        made: KStream = frame_at(self._record, begin(node))
+        rows = repartitioned(self._record, self._rows, flat(cols), name, partitions, call_site)
+        made: KStream = frame_at(self._record, rows)
         return made
-
-    def _number(self, method: str, column: Any, call_site: CallSite) -> int:
-        """Return Catalyst's number of a column that is one of the rows' as it is."""
-        if isinstance(column, int):
-            raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {column!r}; use partitions=")
-        with spark_errors(call_site):
-            chosen = items(analyzed(DataFrame.select(self, column)).projectList())
-        if [kind(one) for one in chosen] != ["AttributeReference"]:
-            raise TopologyException(
-                f'{call_site}: {method}() takes names of columns; give {column} one first, withColumn("name", ...)'
-            )
-        return int(chosen[0].exprId().id())
 
     def _deduplicated(self, method: str, subset: Any, name: Any, logged: Any, call_site: CallSite) -> KStream:
         if subset is None:
@@ -489,8 +441,8 @@ class KTable(Ending):
         counts changes, not groups. Behind ``agg(...)`` it has one row for each group of a micro-batch, not one for each
         input row; running aggregates have that, ``F.sum("x").over(window)``.
         """
-        node = StreamNode(call_site=find_call_site(), text="to_stream()", given=self._rows)
-        return self._streamed(node)
+        stream: KStream = frame_at(self._record, as_stream(self._record, self._rows, "to_stream()", find_call_site()))
+        return stream
 
     def outputMode(self, outputMode: str) -> KStream | KTable:
         """Choose which rows go on, as ``DataStreamWriter.outputMode``.
@@ -514,8 +466,9 @@ class KTable(Ending):
             raise TopologyException(
                 f'{call_site}: outputMode("append") gives the final row of each window, and a join of tables has none'
             )
-        node = StreamNode(call_site=call_site, text='outputMode("append")', given=self._rows, final=True)
-        return self._streamed(node)
+        rows = as_stream(self._record, self._rows, 'outputMode("append")', call_site, final=True)
+        stream: KStream = frame_at(self._record, rows)
+        return stream
 
     def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream:  # type: ignore[override]
         """Group the table's rows, as ``KTable.groupBy`` of Kafka Streams: results always reflect its current rows.
@@ -535,13 +488,6 @@ class KTable(Ending):
         return GroupedStream(self, flat(cols), name, find_call_site())
 
     groupby = groupBy  # type: ignore[assignment]
-
-    def _streamed(self, node: StreamNode) -> KStream:
-        output = analyzed(self._rows.frame).output()
-        names = unique(column.name for column in self._rows.columns)
-        self._record.add(node, output, Spread({}), names=names)
-        made: KStream = frame_at(self._record, begin(node))
-        return made
 
 
 def _of_another_join(name: str, value: object, others: str, call_site: CallSite) -> TopologyException:

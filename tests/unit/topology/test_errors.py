@@ -116,7 +116,7 @@ class Nothing(StatefulProcessor):
         (lambda s, F: s.groupBy("carrier").count().where(3), "Argument `condition` should be Column or str, got int"),
         (lambda s, F: s.groupBy("carrier").count().join(s), "a stream looks into a table, stream.join(table, ...)"),
         (lambda s, F: s.repartition(), "repartition() names no columns"),
-        (lambda s, F: s.repartition(8), "repartition() takes names and Columns, not 8; use partitions="),
+        (lambda s, F: s.repartition(8), "repartition() takes names and Columns, not 8; give the count as partitions=8"),
         (
             lambda s, F: s.repartition("carrier", partitions=0),
             "partitions=0 of repartition() must be a number from 1 on",

@@ -7,7 +7,6 @@ Kafka Streams numbers them: in the order in which their first source was written
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,10 @@ from pyspark.sql.types import StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.building.aggregate_checks import check_aggregates
 from sparkrelay.topology.building.branches import with_branches
+from sparkrelay.topology.building.leg_checks import check_legs
 from sparkrelay.topology.building.node_names import NodeNames
 from sparkrelay.topology.building.row_checks import check_rows
+from sparkrelay.topology.building.way_checks import check_leads_somewhere, check_ways
 from sparkrelay.topology.building.ways import all_ways, starts_of
 from sparkrelay.topology.nodes import (
     ActionNode,
@@ -33,7 +34,6 @@ from sparkrelay.topology.nodes import (
     TableJoinNode,
 )
 from sparkrelay.topology.parts import Collected, Lookup, Segment
-from sparkrelay.topology.refusals import FINAL_WITHOUT_END
 from sparkrelay.topology.step_words import step_words
 from sparkrelay.topology.structure import Aggregation, ForeachBatch, Leg, Sink, Source, Subtopology, TableJoin
 from sparkrelay.topology.topology import Topology
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from sparkrelay.topology.building.ways import AnyEnd, Passage, Start, Way
     from sparkrelay.topology.parts import Part
     from sparkrelay.topology.record import Record
-    from sparkrelay.topology.rows import Rows
-
-log = logging.getLogger(__name__)
 
 
 def build_subtopologies(record: Record) -> Topology:
@@ -56,17 +53,10 @@ def build_subtopologies(record: Record) -> Topology:
     Raises:
         TopologyException: the result of a step is not used, names clash, or topics form a cycle; names the line.
     """
-    _check_leads_somewhere(record)
+    check_leads_somewhere(record)
     with_branches(record)
     ways = all_ways(record)
-    _check_watermarks(ways)
-    keepers = _keepers(ways)
-    _warn_of_windows(keepers.values())
-    _warn_of_deletions(keepers.values())
-    _warn_of_endless_state(record)
-    _check_doubled(ways)
-    _check_lookups(ways, keepers)
-    _check_ways_out(ways)
+    keepers = check_ways(ways, record)
     names = NodeNames(record)
     sources = {node: _source(node, names) for node in record.nodes if isinstance(node, SourceNode | RepartitionNode)}
     starts = {way: starts_of(way, keepers) for way in ways}
@@ -78,9 +68,7 @@ def build_subtopologies(record: Record) -> Topology:
         legs.append(_leg(way, found, numbers[starts[way][0]], names, keepers, joins))
     check_rows(legs)
     check_aggregates(legs)
-    _check_circles(legs)
-    _check_changelogs(legs)
-    _check_batches(legs)
+    check_legs(legs)
     global_tables = tuple(leg for leg in legs if leg.keeps_global_table)
     spread = [leg for leg in legs if not leg.keeps_global_table]
     if not spread:
@@ -95,163 +83,6 @@ def build_subtopologies(record: Record) -> Topology:
         ),
         global_tables,
     )
-
-
-# -- from the tree to ways ----------------------------------------------------------------------------------------
-
-
-def _check_leads_somewhere(record: Record) -> None:
-    if not record.nodes:
-        raise TopologyException("the topology is empty; begin with builder.stream(topic)")
-    for missing in record.open.values():
-        raise TopologyException(missing)
-    for written in record.unused.values():
-        raise TopologyException(
-            f"{written.call_site}: nothing uses the result of {written.method}(...): every step returns a new object; "
-            "end it with to(topic), or remove it"
-        )
-    followed = {rows.node for node in record.nodes for rows in node.inputs}
-    followed |= {node.table for node in record.nodes if isinstance(node, LookupNode)}
-    followed |= {rows.node for node in record.nodes if isinstance(node, LookupNode) for rows in (node.of,)}
-    joins = [node for node in record.nodes if isinstance(node, TableJoinNode)]
-    followed |= {at for node in joins for at in (node.left, node.right, *(rows.node for rows in node.of))}
-    for node in record.nodes:
-        if node in followed or isinstance(node, AggregationNode | SinkNode | ActionNode):
-            continue
-        if isinstance(node, SourceNode):
-            raise TopologyException(
-                f"{node.call_site}: nothing is done with stream({', '.join(map(repr, node.topics))}); end it with "
-                "to(topic), or with groupBy(...).agg(...)"
-            )
-        text = getattr(node, "text", "")
-        raise TopologyException(f"{node.call_site}: nothing uses the result of {text}; end it with to(topic)")
-
-
-def _check_watermarks(ways: Iterable[Way]) -> None:
-    for way in ways:
-        node = way.aggregation
-        if node is not None and node.step.ranking is not None and node.step.ranking.ties and way.final is None:
-            raise TopologyException(
-                f"{node.call_site}: {node.text}: rows that are equal in the order have no key of their own, which each "
-                'row of a table needs. With withWatermark("time", "10 minutes") before it and a column of F.window in '
-                'partitionBy(), outputMode("append") behind it gives the rows of windows that are over; F.row_number() '
-                "keeps as many rows as are asked for at any time"
-            )
-        if way.final is None or node is None:
-            continue
-        if node.step.watermark is None:
-            raise TopologyException(f'{way.final.call_site}: outputMode("append") {FINAL_WITHOUT_END}')
-        if node.step.window is None:
-            raise TopologyException(
-                f'{node.call_site}: outputMode("append") gives the final row of each window, and this grouping has '
-                'none: group by F.window("time", "1 hour") too'
-            )
-
-
-def _keepers(ways: Iterable[Way]) -> dict[AggregationNode, Way]:
-    """Return the way that keeps each store: the first that leads through it. Others go on from its changes.
-
-    Raises:
-        TopologyException: one of several ways is of final rows, and of those there are no changes.
-    """
-    keepers: dict[AggregationNode, Way] = {}
-    for way in ways:
-        if way.aggregation is None:
-            continue
-        first = keepers.setdefault(way.aggregation, way)
-        final = next((node for node in (first.final, way.final) if node is not None), None)
-        if first is not way and final is not None:
-            raise TopologyException(
-                f"{way.end.call_site}: the table of {way.aggregation.call_site} is used here and at "
-                f'{first.end.call_site}; with outputMode("append"), at {final.call_site}, there is one way out of a '
-                "table. Write it once with to(topic), and begin the other ways with builder.stream(topic)"
-            )
-    return keepers
-
-
-def _warn_of_windows(keepers: Iterable[Way]) -> None:
-    """Say which stores will only ever grow."""
-    for way in keepers:
-        node = way.aggregation
-        if node is not None and node.step.window is not None and node.step.watermark is None:
-            log.warning(
-                '%s: the windows of %s never end, so its state and its changelog only grow; .withWatermark("time", '
-                '"1 day") before groupBy() says how late rows may come',
-                node.call_site,
-                node.text,
-            )
-        elif node is not None and not node.step.newest and node.step.window is None and node.step.watermark is not None:
-            log.warning("%s: without F.window among its columns, the groups of a watermark never end", node.call_site)
-
-
-def _warn_of_deletions(keepers: Iterable[Way]) -> None:
-    """Say which tables are not deleted from: a lookup takes no record without a value, as in Kafka Streams."""
-    for way in keepers:
-        node = way.aggregation
-        if node is not None and node.step.newest and node.step.ranking is None and way.lookups:
-            log.warning(
-                "%s: records without a value end at the join of %s, as in Kafka Streams, so they delete nothing from "
-                "this table; where that is wanted, mark deleted rows by a column, and leave them out with where()",
-                node.call_site,
-                way.lookups[-1].call_site,
-            )
-
-
-def _warn_of_endless_state(record: Record) -> None:
-    for node in record.nodes:
-        if isinstance(node, EmittingNode) and node.step.endless is not None:
-            log.warning("%s: %s %s", node.call_site, node.text, node.step.endless)
-
-
-def _check_doubled(ways: Iterable[Way]) -> None:
-    seen: dict[tuple[Rows, str], SinkNode] = {}
-    for way in ways:
-        if isinstance(way.end, SinkNode):
-            first = seen.setdefault((way.end.given, way.end.topic), way.end)
-            if first is not way.end:
-                raise TopologyException(
-                    f"{way.end.call_site}: {first.call_site} writes the same rows to {way.end.topic!r} already; "
-                    "remove one of the two"
-                )
-
-
-def _check_lookups(ways: Iterable[Way], keepers: Mapping[AggregationNode, Way]) -> None:
-    """Refuse to look into a table of the rows that look: their times do not say which of two is first."""
-    for way in ways:
-        for node in way.lookups:
-            if node.table.step.is_global:
-                continue
-            kept = keepers[node.table]
-            own = way.start is kept.start or (
-                isinstance(way.start, SourceNode)
-                and isinstance(kept.start, SourceNode)
-                and not set(way.start.topics).isdisjoint(kept.start.topics)
-            )
-            if own:
-                raise TopologyException(
-                    f"{node.call_site}: {node.text}: the stream and the table of {node.table.call_site} are read from "
-                    "the same topic, and rows with equal timestamps have no defined order between the two; put a "
-                    "repartition(...) before the table"
-                )
-
-
-def _check_ways_out(ways: Iterable[Way]) -> None:
-    """Refuse several ways out of a processor: no column of what it returns is known to decide the partition."""
-    first: dict[EmittingNode, Way] = {}
-    for way in ways:
-        if way.emitting is None or way.emitting.located is not None:
-            continue
-        text, other = way.emitting.text, first.setdefault(way.emitting, way)
-        if other is not way:
-            also = "once more, by union()," if other.end is way.end else f"at {other.end.call_site},"
-            raise TopologyException(
-                f"{way.end.call_site}: the rows of {text} at {way.emitting.call_site} are used here and {also} "
-                f"and there is one way out of {text}. Put "
-                'repartition("column") behind it, and begin both ways there'
-            )
-
-
-# -- from ways to the plan ----------------------------------------------------------------------------------------
 
 
 def _source(node: Start, names: NodeNames) -> Source:
@@ -443,65 +274,3 @@ def _sink(end: AnyEnd, names: NodeNames) -> Sink | None:
             )
         case _:
             return None
-
-
-def _check_changelogs(legs: Iterable[Leg]) -> None:
-    """Refuse stores with and without changelog in one task: after a restore they would not have seen the same input."""
-    first: dict[int, Aggregation | EmittingStep] = {}
-    for leg in legs:
-        if (one := leg.stateful_step) is None:
-            continue
-        other = first.setdefault(leg.subtopology, one)
-        if other.logged != one.logged:
-            unlogged, logged = (other, one) if one.logged else (one, other)
-            raise TopologyException(
-                f"{unlogged.call_site}: {unlogged.text} has no changelog, and {logged.text} at {logged.call_site} has "
-                "one: they share source topics and so a task, whose stores have changelogs all or none. Give both "
-                "logged=False or neither, or put a repartition(...) before one of them"
-            )
-
-
-def _check_batches(legs: list[Leg]) -> None:
-    """Refuse foreachBatch behind a store without changelog: a batch that runs again elsewhere would find it empty."""
-    unlogged = {step.store: step for leg in legs if (step := leg.stateful_step) is not None and not step.logged}
-    for leg in legs:
-        if isinstance(leg.action, ForeachBatch) and (
-            found := unlogged.keys() & {*leg.reads_stores, *(() if leg.store is None else (leg.store,))}
-        ):
-            step = unlogged[min(found)]
-            raise TopologyException(
-                f"{leg.action.call_site}: {leg.action.text} stands behind {step.text} of {step.call_site}, which has "
-                "no changelog: a micro-batch that runs again on another instance would have other rows under the same "
-                "number. Leave logged=False out"
-            )
-
-
-def _check_circles(legs: list[Leg]) -> None:
-    """Refuse legs whose rows come back to them: they would never end."""
-    following = {
-        leg.id: [
-            other
-            for other in legs
-            if leg.sink is not None
-            and leg.sink.internal == other.source.internal
-            and leg.sink.topic in other.source.topics
-        ]
-        for leg in legs
-    }
-    done: set[str] = set()
-
-    def visit(leg: Leg, way: list[Leg]) -> None:
-        if leg in way:
-            circle = [at.sink for at in way[way.index(leg) :] if at.sink is not None]
-            route = " and ".join(f"{sink.topic!r} at {sink.call_site}" for sink in circle)
-            raise TopologyException(
-                f"{circle[-1].call_site}: rows would go round in a circle, written to {route} and read again at "
-                f"{leg.source.call_site}; write to another topic"
-            )
-        if leg.id not in done:
-            for other in following[leg.id]:
-                visit(other, [*way, leg])
-            done.add(leg.id)
-
-    for leg in legs:
-        visit(leg, [])

@@ -97,3 +97,21 @@ class Reading(Protocol):
     def has_leaf(self, plan: Plan) -> bool:
         """Return whether rows of the pipeline are in a plan."""
         ...
+
+
+def both_ways(within: object, call_site: CallSite) -> tuple[str, str] | None:
+    """Return how much earlier and how much later a row may be, from ``within=`` of a join of streams.
+
+    Raises:
+        TopologyException: it is neither an interval nor a pair of them; names the line.
+    """
+    span = (within, within) if isinstance(within, str) else within
+    match span:
+        case None:
+            return None
+        case (str() as earlier, str() as later) if isinstance(span, tuple) and earlier.strip() and later.strip():
+            return earlier, later
+    raise TopologyException(
+        f'{call_site}: join() of two streams takes within=, such as within="10 minutes", or within=("0 seconds", '
+        f'"1 hour"), not {within!r}'
+    )

@@ -10,7 +10,7 @@ from sparkrelay.catalyst.frames import analyzed
 from sparkrelay.catalyst.jvm import items, seq
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import AggregationNode, BehindNode, TableJoinNode
+from sparkrelay.topology.nodes import AggregationNode, BehindNode, StreamNode, TableJoinNode
 from sparkrelay.topology.record import as_column, begin, filtered, over, spark_errors, unique, with_rows
 from sparkrelay.topology.schemas import check_groupable, check_packable, without_kafka, without_metadata
 from sparkrelay.topology.spread import Spread
@@ -164,6 +164,14 @@ def stored_table(record: Record, rows: Rows) -> StoredTable | None:
     if steps not in record.stored:
         record.stored[steps] = _behind(record, node, rows)
     return record.stored[steps]
+
+
+def as_stream(record: Record, rows: Rows, text: str, call_site: CallSite, *, final: bool = False) -> Rows:
+    """Return the changes of a table as a stream; ``final``: each row once, when no more can come."""
+    node = StreamNode(call_site=call_site, text=text, given=rows, final=final)
+    names = unique(column.name for column in rows.columns)
+    record.add(node, analyzed(rows.frame).output(), Spread({}), names=names)
+    return begin(node)
 
 
 def _behind(record: Record, table: AggregationNode, rows: Rows) -> AggregationNode:

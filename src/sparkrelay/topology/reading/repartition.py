@@ -1,0 +1,75 @@
+"""``KStream.repartition``: rows are written to an internal topic by another key, and read again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.catalyst.frames import analyzed
+from sparkrelay.catalyst.jvm import items, kind
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology.naming import check_name
+from sparkrelay.topology.nodes import RepartitionNode
+from sparkrelay.topology.record import begin, spark_errors, unique
+from sparkrelay.topology.spread import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.record import Record
+    from sparkrelay.topology.rows import Rows
+
+
+def repartitioned(  # noqa: PLR0917 - what the call names
+    record: Record, rows: Rows, columns: Sequence[Any], name: str | None, partitions: int | None, call_site: CallSite
+) -> Rows:
+    """Return the rows behind a repartition topic.
+
+    Args:
+        record: of the builder.
+        rows: to be written.
+        columns: the key's, names or Columns.
+        name: the topic's, as the user gave it.
+        partitions: their count; None: as many as the source topics have.
+        call_site: the user's line.
+
+    Raises:
+        TopologyException: an argument is missing or of the wrong kind; names the line.
+    """
+    if not columns:
+        raise TopologyException(
+            f"{call_site}: repartition() names no columns; one group over everything has no task of its own"
+        )
+    if partitions is not None and (isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1):
+        raise TopologyException(f"{call_site}: partitions={partitions!r} of repartition() must be a number from 1 on")
+    names = unique(column.name for column in rows.columns)
+    numbers = [_number(rows, column, call_site) for column in columns]
+    places = [next(place for place, one in enumerate(rows.columns) if one.number == number) for number in numbers]
+    by = tuple(names[place] for place in places)
+    node = RepartitionNode(
+        call_site=call_site,
+        text=f"repartition({', '.join(map(repr, by))})",
+        given=rows,
+        columns=by,
+        name=check_name(name, call_site),
+        words=by,
+        partitions=partitions,
+        explicit=True,
+    )
+    record.add(node, analyzed(rows.frame).output(), Spread.of_key(places, by), names=names)
+    return begin(node)
+
+
+def _number(rows: Rows, column: Any, call_site: CallSite) -> int:
+    """Return Catalyst's number of a column that is one of the rows' as it is."""
+    if isinstance(column, int):
+        raise TopologyException(
+            f"{call_site}: repartition() takes names and Columns, not {column!r}; give the count as partitions={column}"
+        )
+    with spark_errors(call_site):
+        chosen = items(analyzed(rows.frame.select(column)).projectList())
+    if [kind(one) for one in chosen] != ["AttributeReference"]:
+        raise TopologyException(
+            f'{call_site}: repartition() takes names of columns; give {column} one first, withColumn("name", ...)'
+        )
+    return int(chosen[0].exprId().id())
