@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from typing import Any, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: The first word of each field of a DDL schema, at its top level.
 _FIELD: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))[\s:]")
@@ -43,6 +46,11 @@ class Format:
         column = self.only_column(place)
         return _declared_names(self.schema) if column is None else (column,)
 
+    def leaves_out(self, key: Iterable[str]) -> frozenset[str]:
+        """Return the columns that values lack though rows have them: some of those that are the message key."""
+        del key
+        return frozenset()
+
     @property
     def fingerprint(self) -> str:
         """The format as it is written, ``String("carrier")``; an application's instances must agree on it."""
@@ -50,6 +58,8 @@ class Format:
         for declared in fields(cast("Any", self)):
             name, argument = declared.name, getattr(self, declared.name)
             if not declared.compare or argument is None:
+                continue
+            if declared.kw_only and argument == declared.default:
                 continue
             if declared.kw_only:
                 words.append(f"{name}={argument!r}")

@@ -7,7 +7,7 @@ writes them; the runtime, which alone knows Spark, derives Spark's types.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -152,6 +152,11 @@ class Json(Format):
     Attributes:
         schema: a Spark DDL string, such as ``"user string, amount double"``, or a ``StructType``. Required for
             reading. Must be None for writing: the columns are written as they are.
+        without_key: for writing: True to leave out the columns that are the message key.
+
+    Usage::
+
+        orders.groupBy("shop").agg(F.count("*").alias("n")).to("counts", value=Json(without_key=True))
     """
 
     codec_module = "json.codec"
@@ -161,9 +166,20 @@ class Json(Format):
     column_check = "each"
 
     schema: Any = None
+    without_key: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_fields(self)
+        if not isinstance(self.without_key, bool):
+            raise TypeError(f"Json(without_key={self.without_key!r}) takes True or False")
+        if self.without_key and self.schema is not None:
+            raise ValueError(
+                f"Json({self.schema!r}, without_key=True): a schema is for reading, and without_key for writing"
+            )
+
+    def leaves_out(self, key: Iterable[str]) -> frozenset[str]:
+        """Return the key's columns, if they are to be left out."""
+        return frozenset(key) if self.without_key else frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +309,10 @@ class RegistryFormat(Format):
     def known_columns(self, place: str) -> tuple[str, ...]:
         """Return the columns' names for a place, ``"key"`` or ``"value"``; none until the schema is known."""
         return () if self.schema is None else self._columns(place)
+
+    def leaves_out(self, key: Iterable[str]) -> frozenset[str]:
+        """Return the key's columns that are no fields of the schema."""
+        return frozenset() if self.schema is None else frozenset(key).difference(self._columns("value"))
 
     def _columns(self, place: str) -> tuple[str, ...]:
         raise NotImplementedError

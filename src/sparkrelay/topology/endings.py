@@ -53,8 +53,9 @@ class Ending(Frame):
             key: the column that is the message key, written as what its type calls for: text, a 32-bit or a 64-bit
                 number, or bytes. Or a format of that column, ``String("carrier")``. Without it a table's rows are keyed
                 by their grouping columns, a stream's by the key they came with.
-            value: format of the message value: ``Json()`` for the columns as they are, ``Avro(schema)`` for those that
-                the schema names, or a format of one column.
+            value: format of the message value: ``Json()`` for the columns as they are, ``Json(without_key=True)`` for
+                all but the key, ``Avro(schema)`` for those that the schema names, or a format of one column. A key that
+                the schema lacks is left out.
                 Without it the columns are written as JSON, and a stream that was read without formats is passed on as
                 it is.
             headers: the column of the message headers, an array of structs of ``key`` (string) and ``value`` (binary),

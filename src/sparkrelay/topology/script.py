@@ -41,7 +41,9 @@ _TOKEN: Final = re.compile(
 #: Comments and spaces in front of a statement.
 _BLANK: Final = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*(?!\+).*?\*/)*", re.DOTALL)
 _CREATE: Final = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?(?P<kind>STREAM|GLOBAL\s+TABLE|TABLE)\b", re.IGNORECASE)
-_OPTIONS: Final = frozenset({"history", "key", "outputmode", "schema", "timestamp", "topic", "value", "watermark"})
+_OPTIONS: Final = frozenset(
+    {"history", "key", "outputmode", "schema", "timestamp", "topic", "value", "watermark", "without_key"}
+)
 _KEYS: Final = {"string": String, "int": Integer, "bigint": Long, "binary": Raw}
 _VALUES: Final = {
     "avro": Avro,
@@ -269,8 +271,13 @@ class SqlScript:
         if "outputmode" in target.options:
             rows = rows.outputMode(target.options["outputmode"])
         key = self._key(target)
-        value = target.options.get("value", "json").lower()
-        form = self._value(target, key) if value != "json" else Json()
+        value, without = target.options.get("value", "json").lower(), target.options.get("without_key", "false").lower()
+        if without not in {"false", "true"} or (without == "true" and value != "json"):
+            raise TopologyException(
+                f"{target.call_site}: without_key {without!r} of {target.name} must be true or false, and is for value "
+                "'json': other values have the fields of their schema"
+            )
+        form = self._value(target, key) if value != "json" else Json(without_key=without == "true")
         rows.to(target.topic, key=key, value=form)
 
     def _set(self, key: str, value: str) -> None:

@@ -204,6 +204,7 @@ class Sink:
         changes: True for a repartition topic with the rows of a table, each as it was and as it is.
         headers: the column of the message headers, or None.
         to_all: True to write each row to every partition of a repartition topic.
+        carried: the columns that hold the key that the rows carry; none where some are missing.
     """
 
     name: str
@@ -216,6 +217,7 @@ class Sink:
     changes: bool = False
     headers: str | None = None
     to_all: bool = False
+    carried: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

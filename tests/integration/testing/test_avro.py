@@ -6,7 +6,7 @@ import decimal
 import pytest
 from pyspark.sql import functions as F
 
-from sparkrelay import Avro, Boolean, Double, Float, Integer, Long, Short, StreamsBuilder, String, Uuid
+from sparkrelay import Avro, Boolean, Double, Float, Short, StreamsBuilder, String, Uuid
 from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.testing import TopologyTestDriver
 
@@ -132,40 +132,3 @@ def test_what_kafka_s_plain_serializers_write(spark):
             assert (record.key, record.value) == (value, value)
         rows = driver.create_output_topic("counts").read_rows()
         assert sorted((row["k"], row["count"]) for row in rows) == [(1, 2), (2, 1)]
-
-
-TITLE = Avro({"type": "record", "name": "M", "fields": [{"name": "title", "type": "string"}]})
-
-
-@pytest.mark.parametrize(
-    ("write", "key", "words"),
-    [
-        (lambda s: s.to("out", key=Long("id"), value=TITLE), "id", "has no field 'id', but title"),
-        (lambda s: s.drop("id").to("out", key=Long("id"), value=TITLE), "id", "writes column 'id', but the "),
-        (
-            lambda s: s.drop("id").withColumn("n", F.length("title")).to("out", key=Integer("n"), value=TITLE),
-            "n",
-            "has no field 'n', but title",
-        ),
-    ],
-)
-def test_a_key_outside_of_the_value_is_refused_with_a_way_that_works(spark, write, key, words):
-    def stream(builder):
-        return builder.stream("in", key=Long("id"), value=TITLE)
-
-    builder = StreamsBuilder()
-    write(stream(builder))
-    with pytest.raises(TopologyException) as refused:
-        TopologyTestDriver(builder.build(), spark=spark)
-    assert words in str(refused.value)
-    assert f"""Make {key!r} the key with repartition("{key}"), unless it is the key already""" in str(refused.value)
-
-    rows = stream(made := StreamsBuilder())
-    (rows if key == "id" else rows.drop("id").withColumn(key, F.length("title")).repartition(key)).drop(key).to(
-        "out", value=TITLE
-    )
-    with TopologyTestDriver(made.build(), spark=spark) as driver:
-        driver.create_input_topic("in").pipe_input(7, {"title": "Die Hard"})
-        (record,) = driver.create_output_topic("out").read_records()
-    assert record.value == {"title": "Die Hard"}
-    assert record.key == ((7).to_bytes(8, "big") if key == "id" else (8).to_bytes(4, "big"))

@@ -12,7 +12,7 @@ from pyspark.sql import Window, functions as F
 from tests.docs_pages import run
 from tests.doubles.schema_registry import SchemaRegistryDouble
 
-from sparkrelay import Avro, CustomFormat, Json, Raw, StreamsBuilder, String
+from sparkrelay import Avro, CustomFormat, Integer, Json, Long, Raw, StreamsBuilder, String
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.framing import prefix
 from sparkrelay.testing import TopologyTestDriver
@@ -339,6 +339,21 @@ def test_the_page_s_orders_are_avro(spark):
             assert driver.create_output_topic("totals", value=Raw()).read_rows() == [
                 prefix(number) + b"\x06ada\x02" + struct.pack("<d", 2.5)
             ]
+
+
+def test_the_page_s_keys_are_no_part_of_the_value(spark):
+    formats = {"Avro": Avro, "Integer": Integer, "Json": Json, "Long": Long}
+    names = run("A key that is no part of the value", StreamsBuilder=StreamsBuilder, F=F, **formats)
+    with TopologyTestDriver(names["films_by_length"](), spark=spark) as driver:
+        driver.create_input_topic("films").pipe_rows([(7, {"title": "Heat"}), (8, {"title": "Jaws"})])
+        copies = driver.create_output_topic("copies").read_records()
+        assert [(one.key, one.value) for one in copies] == [
+            ((7).to_bytes(8, "big"), {"title": "Heat"}),
+            ((8).to_bytes(8, "big"), {"title": "Jaws"}),
+        ]
+        assert [one.key for one in driver.create_output_topic("films-by-length").read_records()] == [4, 4]
+        *_, last = driver.create_output_topic("lengths").read_records()
+        assert (last.key, last.value) == ((4).to_bytes(4, "big"), {"count": 2})
 
 
 # -- limits that pages name ------------------------------------------------------------------------------------------

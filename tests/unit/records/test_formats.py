@@ -12,7 +12,7 @@ def test_formats_are_values():
     assert String("carrier") == String("carrier") != String()
     assert len({String(), String("a"), Raw(), Raw(), Json("a int"), Integer(), Long()}) == 6
     assert all(isinstance(made, Format) for made in (Raw(), String(), Json(), Integer(), Long()))
-    assert repr(Json("a int")) == "Json(schema='a int')"
+    assert repr(Json("a int")) == "Json(schema='a int', without_key=False)"
 
 
 def test_the_column_is_named_by_its_place_unless_it_has_a_name():

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 _KEYS: Final = (Raw, String, Integer, Long)
 
 
+#: How a column becomes the message key without being a field of the value.
+KEY_OUTSIDE: Final = (
+    "rows need the column of their key, and the value need not have it: fields that the schema of Avro, Protobuf or "
+    "JsonSchema lacks are left out, and so is the key by value=Json(without_key=True)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
     """What of a leg's last rows goes where in the records it writes.
@@ -73,16 +80,17 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     one = form.only_column("value")
     for name in (*key, *([] if one is None else [one])):
         if name not in rows.names and not name.startswith(hidden_columns.PREFIX):
-            hint = f". {_key_outside(name)}" if name in key and not sink.internal else ""
+            hint = f"; {KEY_OUTSIDE}" if name in key and not sink.internal else ""
             raise TopologyException(
                 f"{where} writes column {name!r}, but the columns are {', '.join(rows.names)}{hint}"
             )
     for place, given in (("key", sink.key), ("value", form)):
         if isinstance(given, OneColumn):
             _check_type(rows[given.only_column(place)], given, place, where)
-    for given, names in ((sink.key, key), (form, without_kafka(rows).names)):
+    written = _written(rows, form, key or sink.carried, sink, where)
+    for given, names in ((sink.key, key), (form, written.names)):
         if isinstance(given, Format) and given.column_check == "all":
-            _check_writable(rows, names, given, where, key if given is form else ())
+            _check_writable(rows, names, given, where)
     if isinstance(sink.key, str) and plain_format(rows[sink.key]) is None:
         kind = rows[sink.key].dataType.simpleString()
         raise TopologyException(
@@ -95,14 +103,28 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     elif raw and not sink.internal and "headers" in rows.names and rows["headers"].dataType == HEADERS:
         # Through a repartition topic they travel as a column.
         headers = "headers"
-    written = [field for field in without_kafka(rows) if field.name != sink.headers]
-    columns = StructType(written if one is None else [rows[one]])
+    columns = written if one is None else StructType([rows[one]])
     if not isinstance(form, OneColumn):
         if one is not None:
             _check_rows_column(rows[one], where)
         if not sink.internal:
             _check_values(columns, form, where)
     return SinkPlan(form, columns, key, headers)
+
+
+def _written(rows: StructType, form: Format, key: Sequence[str], sink: Sink, where: str) -> StructType:
+    """Return the columns of the value: all but the headers, and those of the key that the format leaves out."""
+    columns = [field for field in without_kafka(rows) if field.name != sink.headers]
+    without = form.leaves_out(key)
+    kept = [field for field in columns if field.name not in without]
+    if isinstance(form, Json) and form.without_key and not (key and kept):
+        names = ", ".join(field.name for field in columns)
+        why = f"leaves no column of {names}" if key else f"leaves out the message key, which is none of {names}"
+        raise TopologyException(
+            f"{where}: value=Json(without_key=True) {why}; name the key's column, to({sink.topic!r}, key=...), or "
+            "write value=Json()"
+        )
+    return StructType(kept or columns)
 
 
 def _check_headers(name: str, rows: StructType, where: str) -> None:
@@ -144,15 +166,13 @@ def _check_type(column: StructField, form: OneColumn, place: str, where: str) ->
     )
 
 
-def _check_writable(rows: StructType, names: Sequence[str], form: Format, where: str, key: Sequence[str]) -> None:
+def _check_writable(rows: StructType, names: Sequence[str], form: Format, where: str) -> None:
     """Refuse columns that a schema does not take, or that leave out what it wants."""
     try:
         schema = arrow_schema(StructType([rows[name] for name in names]))
         columns_to_format(_no_rows(schema), form)
     except SerializationException as error:
-        outside = [name for name in key if name in names and repr(name) in str(error)]
-        hint = f". {_key_outside(outside[0])}" if outside else ""
-        raise TopologyException(f"{where}: {error}{hint}") from error
+        raise TopologyException(f"{where}: {error}") from error
 
 
 def _check_values(columns: StructType, form: Format, where: str) -> None:
@@ -193,11 +213,3 @@ def _sink_key(sink: Sink) -> tuple[str, ...]:
     if isinstance(sink.key, str):
         return (sink.key,)
     return sink.key.known_columns("key")
-
-
-def _key_outside(name: str) -> str:
-    """Return how a column becomes the message key without being a field of the value."""
-    return (
-        f"For a key that is not in the value, leave key= out: rows keep their message key. Make {name!r} the key with "
-        f'repartition("{name}"), unless it is the key already, and then drop("{name}")'
-    )

@@ -34,6 +34,7 @@ from sparkrelay.topology.nodes import (
     TableJoinNode,
 )
 from sparkrelay.topology.parts import Collected, Lookup, Segment
+from sparkrelay.topology.reading.tables import key_places
 from sparkrelay.topology.step_words import step_words
 from sparkrelay.topology.structure import Aggregation, ForeachBatch, Leg, Sink, Source, Subtopology, TableJoin
 from sparkrelay.topology.topology import Topology
@@ -266,7 +267,19 @@ def _lookup(node: LookupNode, names: NodeNames) -> Lookup:
 def _sink(end: AnyEnd, names: NodeNames) -> Sink | None:
     match end:
         case SinkNode():
-            return Sink(names[end], end.topic, end.key, end.value, False, None, end.call_site, headers=end.headers)
+            called = end.given.schema.names
+            carried = tuple(called[place] for place in key_places(end.given) or ())
+            return Sink(
+                names[end],
+                end.topic,
+                end.key,
+                end.value,
+                False,
+                None,
+                end.call_site,
+                headers=end.headers,
+                carried=carried,
+            )
         case RepartitionNode():
             topic = f"{names[end]}-repartition"
             return Sink(

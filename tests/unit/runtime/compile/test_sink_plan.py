@@ -77,8 +77,8 @@ def test_a_column_that_is_not_there_is_named():
         plan_of(fields(k="string", c="int"), key=String("d"))
 
 
-def test_a_name_that_is_not_there_is_answered_with_those_that_are():
-    with pytest.raises(TopologyException, match=r"the columns are k, d\. For a key that is not in the value, leave"):
+def test_a_key_that_was_dropped_is_answered_with_how_the_value_goes_without_it():
+    with pytest.raises(TopologyException, match=r"the columns are k, d; rows need the column of their key, and the"):
         plan_of(fields(k="string", d="string"), key=String("e"))
 
 
