@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Plan
     from sparkrelay.config import StreamsConfig
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.nodes import AggregationNode, AnyNode
+    from sparkrelay.topology.nodes import AggregationNode, AnyNode, StoredTable
     from sparkrelay.topology.rows import Node
     from sparkrelay.topology.spread import Spread
 
@@ -74,7 +74,7 @@ class Record:
         self.spark = spark
         self._config = config
         self.nodes: list[AnyNode] = []
-        self.stored: dict[tuple[AggregationNode, tuple[str, ...], tuple[str, ...]], AggregationNode] = {}
+        self.stored: dict[tuple[StoredTable, tuple[str, ...], tuple[str, ...]], AggregationNode] = {}
         self.open: dict[object, str] = {}
         self.views: dict[str, Rows] = {}
         self.relations: dict[tuple[tuple[str, str], ...], Rows] = {}

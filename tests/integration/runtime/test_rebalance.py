@@ -184,7 +184,7 @@ def test_a_batch_that_holds_a_rebalance_up_is_cancelled_and_undone(
         counting(topics, gate, after_the_state=after_the_state), {**settings, "state.dir": str(tmp_path / "second")}
     )
     second.start()
-    wait_until(lambda: "it is cancelled and undone" in caplog.text, "it waits for ever", 120)
+    wait_until(lambda: "cancelling and undoing it" in caplog.text, "it waits for ever", 120)
     gate.open()
     wait_until(lambda: len(active(second)) == 1 and len(active(first)) == 1, "the second does not get its task", 120)
     wait_for_table(topics[1], expected(dict.fromkeys(slow_users, 1)), first, second)

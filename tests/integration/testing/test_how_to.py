@@ -356,6 +356,19 @@ def test_the_page_s_keys_are_no_part_of_the_value(spark):
         assert (last.key, last.value) == ((4).to_bytes(4, "big"), {"count": 2})
 
 
+def test_the_page_s_visits_find_the_totals_of_payments(spark):
+    names = run(
+        "Look into a table of groups or of a join", StreamsBuilder=StreamsBuilder, F=F, String=String, Json=Json
+    )
+    with TopologyTestDriver(names["visits_with_totals"](), spark=spark) as driver:
+        payments = driver.create_input_topic("payments")
+        for user, amount in (("ada", 80), ("bob", 50), ("ada", 40)):
+            payments.pipe_input("id", {"user": user, "amount": amount})
+        driver.create_input_topic("visits").pipe_rows([(user, {"page": "home"}) for user in ("ada", "bob", "eve")])
+        found = driver.create_output_topic("good-visits").read_rows()
+        assert found == [{"user": "ada", "page": "home", "paid": 120.0}]
+
+
 # -- limits that pages name ------------------------------------------------------------------------------------------
 
 

@@ -180,7 +180,7 @@ def test_a_join_in_a_function_of_a_table(spark):
         ),
         (
             lambda s: s.transform(lambda d: d.join(F.broadcast(d.groupBy("amount").count()), "amount")),
-            r"the table of test_refused_steps.py:\d+ has one version for a whole micro-batch",
+            r"the table of test_refused_steps.py:\d+ is made of 'a', as the stream is",
         ),
         (lambda s: s.hint("rebalance"), r"hint\(\): RebalancePartitions is not row-wise"),
         (lambda s: s.hint("repartition", 3), r'hint\(\): use repartition\("column"\)'),

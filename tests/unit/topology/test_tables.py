@@ -97,22 +97,24 @@ def test_two_pipelines_that_look_into_other_tables_are_not_the_same(builder, use
         ),
         (
             lambda b, u, c: c.join(c.groupBy("user").count().drop("count"), "user"),
-            r'has one version for a whole micro-batch, .*; write it with to\("topic"\)',
+            r"is made of 'clicks', as the stream is, .* For what came before each row use a window",
         ),
         (
             lambda b, u, c: c.join(c.groupBy("user").count().where("count > 1"), "user"),
-            r"in front of where\(\) at .*tables of agg\(\) and of joins do not",
-        ),
-        (
-            lambda b, u, c: c.join(u.join(u.drop("name"), "user"), "user"),
-            "keeps no table of its own; join with its tables",
+            "is made of 'clicks', as the stream is",
         ),
         (lambda b, u, c: c.join(u.to_stream(), "user"), "join\\(\\) of two streams takes within="),
         (
             lambda b, u, c: c.join("users", "user"),
             "takes a stream or a table of the same builder, or a DataFrame, not 'users'",
         ),
-        (lambda b, u, c: c.join(c.groupBy("user").count(), "user"), "has one version for a whole micro-batch"),
+        (lambda b, u, c: c.join(c.groupBy("user").count(), "user"), "is made of 'clicks', as the stream is"),
+        (lambda b, u, c: c.join(u.groupBy("name").count(), "user"), "USING column `user` cannot be resolved on the r"),
+        (
+            lambda b, u, c: c.withColumnRenamed("page", "count").join(u.groupBy("name").count(), "count"),
+            "its key 'name' is bigint, and the stream's column string",
+        ),
+        (lambda b, u, c: c.join(u.groupBy("name").count().drop("name"), "user"), "USING column `user` cannot be"),
         (lambda b, u, c: c.select("page").to_table(), "no column here holds it unchanged"),
         (lambda b, u, c: c.to_table(logged=1), "to_table\\(\\) takes logged=True or logged=False, not 1"),
         (lambda b, u, c: b.table(["a", "b"], key=String(), value=String("v")), "table\\(\\) takes one topic"),

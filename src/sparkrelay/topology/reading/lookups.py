@@ -24,17 +24,29 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.operators.delay.step import RECORD_TIME, Delay
 from sparkrelay.topology.event_time import EventTime
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import LookupNode, RepartitionNode, behind_state, ways_back
+from sparkrelay.topology.nodes import (
+    AggregationNode,
+    LookupNode,
+    RepartitionNode,
+    SourceNode,
+    TableJoinNode,
+    behind_state,
+    ways_back,
+)
 from sparkrelay.topology.reading.conditions import ONE_SIDED, differing_types, equal
 from sparkrelay.topology.reading.emitting import Keyed, emitting
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, had_watermark
+from sparkrelay.topology.reading.kept_tables import kept_by, table_of, with_key
 from sparkrelay.topology.reading.tables import holds_rows, stored_table
 from sparkrelay.topology.record import begin, filtered, named, unique, with_rows
 from sparkrelay.topology.spread import Spread
+from sparkrelay.topology.step_words import step_words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sparkrelay.catalyst.tree import Plan
-    from sparkrelay.topology.nodes import AggregationNode
+    from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.reading.calls import Reading
     from sparkrelay.topology.reading.conditions import Both, Terms
     from sparkrelay.topology.rows import Rows
@@ -94,7 +106,7 @@ def looked_up(reader: Reading, at: Plan, stream: Rows, table: Rows, terms: Terms
             "stream "
             "alone"
         )
-    side = _side(reader, table)
+    side = _side(reader, stream, table)
     pairs = [(right, left) if mirrored else (left, right) for left, right in terms.pairs]
     by, rest = _by_key(reader, side, pairs, terms.rest)
     if call.grace is not None:
@@ -143,28 +155,11 @@ def looked_up(reader: Reading, at: Plan, stream: Rows, table: Rows, terms: Terms
     return _finished(reader, at, begin(node), own, made, side, order, numbers, rest, how)
 
 
-def _side(reader: Reading, rows: Rows) -> _Side:
+def _side(reader: Reading, stream: Rows, rows: Rows) -> _Side:
     where = reader.call.where
     found = stored_table(reader.record, rows)
-    if found is None and rows.written and not holds_rows(rows.node):
-        last = rows.written[-1]
-        raise TopologyException(
-            f"{where}: join() looks into the table as it is stored, in front of {last.method}() at {last.call_site}: "
-            "builder.table() and to_table() take steps before a join, tables of agg() and of joins do not; put that "
-            "step behind the join"
-        )
-    if found is not None and not holds_rows(found) and hasattr(found, "tables"):
-        raise TopologyException(
-            f"{where}: the join of {found.call_site} keeps no table of its own; join with its tables one after the "
-            'other, stream.join(left, ...).join(right, ...), or write it with to("topic"), and look into '
-            'builder.table("topic", ...)'
-        )
     if found is None or not holds_rows(found):
-        raise TopologyException(
-            f"{where}: the table of {rows.node.call_site} has one version for a whole micro-batch, so what a row finds "
-            'would depend on how the stream happens to be cut; write it with to("topic"), and look into '
-            'builder.table("topic", ...)'
-        )
+        return _kept(reader, stream, rows)
     table: Any = found
     called = table.leaf.columns.names
     if rows.node is table:
@@ -174,12 +169,66 @@ def _side(reader: Reading, rows: Rows) -> _Side:
         names = {column.number: column.name for column in rows.columns}
     by_name = {name: number for number, name in reversed(names.items())}
     if not by_name.keys() >= {*table.step.keys}:
-        raise TopologyException(
-            f"{where}: join() with the table of {table.call_site} goes by its key, "
-            f"{', '.join(map(repr, table.step.keys))}, and a column of it is no longer there: keep it"
-        )
+        raise TopologyException(f"{where}: {_lost(table.call_site, table.step.keys)}")
     key = tuple(by_name[name] for name in table.step.keys)
     return _Side(table, rows, key, names)
+
+
+def _lost(call_site: CallSite, key: Sequence[str]) -> str:
+    return (
+        f"join() with the table of {call_site} goes by its key, {', '.join(map(repr, key))}, and a column of it is no "
+        "longer there: keep it"
+    )
+
+
+def _kept(reader: Reading, stream: Rows, rows: Rows) -> _Side:
+    """Return a table of groups, of a join or behind its steps, kept once more where it has each version of a row.
+
+    Such a table has one version for a whole micro-batch. Behind a topic each of its changes is a record, as it would be
+    behind a topic that the user writes and reads.
+    """
+    where, node = reader.call.where, table_of(rows)
+    if isinstance(node, AggregationNode) and node.step.of_all:
+        raise TopologyException(
+            f"{where}: the table of {node.call_site} has one row, of all rows, and a stream looks into tables by key. "
+            'Give it a column with one value, write it with to("topic", key=...) by that, and look into '
+            'builder.table("topic", ...)'
+        )
+    if shared := sorted(_topics(stream) & _topics(rows)):
+        raise TopologyException(
+            f"{where}: the table of {node.call_site} is made of {shared[0]!r}, as the stream is, so what a row finds "
+            "would depend on how the stream happens to be cut. For what came before each row use a window, "
+            'F.sum("x").over(Window.partitionBy("k").orderBy("time")); or write the table with to("topic"), and look '
+            'into builder.table("topic", ...)'
+        )
+    taken, places = with_key(rows)
+    taken = named(taken)
+    called = unique(column.name for column in taken.columns)
+    if any(place >= len(rows.columns) for place in places):
+        raise TopologyException(f"{where}: {_lost(node.call_site, [called[place] for place in places])}")
+    steps = node, step_words(rows), tuple(rows.schema.names)
+    if steps not in reader.record.stored:
+        text = f"{node.text}, kept for lookups"
+        words = "table", *(called[place] for place in places)
+        reader.record.stored[steps] = kept_by(reader, rows, taken, places, places, text, words)
+        reader.record.use(rows)
+    kept = reader.record.stored[steps]
+    names = {column.number: name for column, name in zip(rows.columns, called, strict=False)}
+    return _Side(kept, rows, tuple(rows.columns[place].number for place in places), names)
+
+
+def _topics(rows: Rows) -> set[str]:
+    """Return the topics of the user's from which rows come, but for tables that they looked into."""
+    found: set[str] = set()
+    left = [rows.node]
+    while left:
+        node = left.pop()
+        if isinstance(node, SourceNode):
+            found.update(node.topics)
+        if isinstance(node, TableJoinNode):
+            left += (node.left, node.right)
+        left += (one.node for one in node.inputs)
+    return found
 
 
 def _by_key(

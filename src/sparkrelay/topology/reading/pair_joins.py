@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project, with_children
+from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
-from sparkrelay.catalyst.rewriting import Keyed, true
+from sparkrelay.catalyst.rewriting import true
 from sparkrelay.catalyst.tree import Expression
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
+from sparkrelay.topology.nodes import AggregationNode, TableJoinNode
 from sparkrelay.topology.reading.conditions import Both, pair_of
-from sparkrelay.topology.reading.tables import keep_newest
+from sparkrelay.topology.reading.kept_tables import kept_by, with_key
 from sparkrelay.topology.record import begin, filtered, named, unique, with_rows
 from sparkrelay.topology.refusals import SUBQUERY
 from sparkrelay.topology.schemas import without_metadata
@@ -26,7 +26,6 @@ from sparkrelay.topology.spread import Spread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparkrelay.topology.nodes import StoredTable
     from sparkrelay.topology.reading.calls import Reading
     from sparkrelay.topology.reading.conditions import Terms
     from sparkrelay.topology.rows import Rows
@@ -200,8 +199,8 @@ def _stored(
         word: ``left`` or ``right``.
         whole: whether each task gets all of its rows; None if neither side is whole.
     """
-    record, call = reader.record, reader.call
-    taken, key = _with_key(rows)
+    record = reader.record
+    taken, key = with_key(rows)
     plan = analyzed(taken.frame)
     output = items(plan.output())
     numbers = [int(one.exprId().id()) for one in output]
@@ -220,82 +219,25 @@ def _stored(
     taken = named(taken)
     if not_null:
         taken = filtered(taken, *(taken.columns[place].number for place in places))
-    called = unique(column.name for column in taken.columns)
-    at = key if whole is False else places
-    keyed = tuple(called[place] for place in at)
-    sent = RepartitionNode(
-        call_site=call.call_site,
-        text=text,
-        given=taken,
-        columns=keyed,
-        name=None,
-        words=(word, *names),
-        partitions=None,
-        explicit=False,
-        changes=True,
+    kept = kept_by(
+        reader,
+        rows,
+        taken,
+        key if whole is False else places,
+        [*places, *key],
+        text,
+        (word, *names),
         to_all=whole is True,
     )
-    spread = Spread.of_key(at, keyed)
-    record.add(sent, analyzed(taken.frame).output(), spread, streaming=False, names=called)
-    logged = all(table.step.logged for table in tables_of(_table(rows)))
-    kept = keep_newest(
-        record,
-        begin(sent),
-        [*places, *key],
-        None,
-        logged,
-        f"{text} {word}",
-        call.call_site,
-        words=(word, "by", *names),
-        filters=False,
-    ).node
-    assert isinstance(kept, AggregationNode)
     order = [*places, *key]
-    order += [place for place in range(len(called)) if place not in order]
+    order += [place for place in range(len(taken.columns)) if place not in order]
     index_of = {place: index for index, place in enumerate(order)}
     return _Stored(kept, {column.number: index_of[place] for place, column in enumerate(rows.columns)}, len(key))
 
 
-def _table(rows: Rows) -> StoredTable:
-    assert isinstance(rows.node, AggregationNode | TableJoinNode), "the rows are a table's"
-    return rows.node
-
-
-def _with_key(rows: Rows) -> tuple[Rows, list[int]]:
-    """Return rows with all key columns of their table, and the indices of these columns."""
-    node = _table(rows)
-    width = len(node.step.keys) if isinstance(node, AggregationNode) else node.width
-    copies = rows.copies()
-    held = {copy.place: place for place, copy in reversed(copies.items()) if not copy.fields}
-    lost = [place for place in range(width) if place not in held]
-    if not lost:
-        return rows, [held[place] for place in range(width)]
-    leaf = rows.leaf.java
-    more = [leaf.output().apply(place) for place in lost]
-    plan = leaf
-    for step, _ in rows.steps:
-        if step.kind == "Project":
-            shown = {int(one.exprId().id()) for one in items(step.java.output())}
-            further = [one for one in more if int(one.exprId().id()) not in shown]
-            plan = project([*items(step.java.projectList()), *further], plan)
-        else:
-            plan = with_children(step.java, [plan])
-    taken = with_rows(rows, frame_of(plan, rows.frame.sparkSession))
-    numbers = [column.number for column in taken.columns]
-    held |= {place: numbers.index(int(one.exprId().id())) for place, one in zip(lost, more, strict=True)}
-    return taken, [held[place] for place in range(width)]
-
-
-def keyed(rows: Rows) -> Keyed:
-    """Return the plan of a table's rows, with all columns of its key."""
-    taken, key = _with_key(rows)
-    output = items(analyzed(taken.frame).output())
-    return Keyed(analyzed(taken.frame), [output[place] for place in key])
-
-
 def _is_unique(right: Rows, terms: Terms) -> bool:
     """Return whether at most one right row matches: its whole key is compared."""
-    taken, key = _with_key(right)
+    taken, key = with_key(right)
     return {taken.columns[place].number for place in key} <= {
         theirs.read.number for _, theirs in terms.pairs if theirs.read.is_attribute
     }

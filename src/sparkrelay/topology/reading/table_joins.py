@@ -20,6 +20,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
 from sparkrelay.topology.reading import pair_joins
 from sparkrelay.topology.reading.conditions import ONE_SIDED
+from sparkrelay.topology.reading.kept_tables import keyed
 from sparkrelay.topology.reading.pair_joins import where_found
 from sparkrelay.topology.reading.tables import holds_rows, keep_newest, stored_table
 from sparkrelay.topology.record import begin, unique, with_rows
@@ -83,7 +84,7 @@ def joined(reader: Reading, at: Plan, left: Rows, right: Rows, terms: Terms, abo
     if stored is None:
         pair_joins.take_equal(terms, left, right)
         if at.join_type in _COUNTING and pair_joins.reads_both(terms, left, right):
-            return reader.rows(read_plan(rewriting.by_pairs(at.java, *map(pair_joins.keyed, (left, right)))))
+            return reader.rows(read_plan(rewriting.by_pairs(at.java, *map(keyed, (left, right)))))
     rows, columns = stored or pair_joins.joined(reader, at.join_type, left, right, terms, said)
     plan = analyzed(rows.frame)
     coalesced = _take_coalesced(above, rows, terms) if how == "full" and stored is not None else []

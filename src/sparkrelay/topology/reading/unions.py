@@ -11,7 +11,7 @@ from sparkrelay.catalyst.jvm import items, java
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import UnionNode
-from sparkrelay.topology.reading.pair_joins import keyed
+from sparkrelay.topology.reading.kept_tables import keyed
 from sparkrelay.topology.record import DELAY, begin, columns_of, renumbered, unique
 from sparkrelay.topology.refusals import NO_UNION_OF_BOTH
 from sparkrelay.topology.spread import Spread
