@@ -21,6 +21,9 @@ def sql(
     command_config: CommandConfig = None,
     setting: Annotated[list[str] | None, Parameter(help="KEY=VALUE of an instance's setting; repeatable.")] = None,
     master: Annotated[str, Parameter(help="Where Spark runs, as spark.master.")] = "local[2]",
+    until_now: Annotated[
+        bool, Parameter(help="End once all that is in the topics now is processed, as a batch job does.")
+    ] = False,
     explain: Annotated[bool, Parameter(help="Print what the script would do, and end.")] = False,
 ) -> None:
     """Run a pipeline that is a file of SQL statements until it is stopped.
@@ -49,9 +52,7 @@ def sql(
     for option, key in (("--application-id", "application.id"), ("--bootstrap-servers", "bootstrap.servers")):
         if key not in settings:
             raise ConfigException(f"{option} is missing; SET {key} = ... in the script will do, too")
-    with KafkaStreams(topology, settings, spark=spark) as streams:
-        streams.start()
-        streams.awaitTermination()
+    KafkaStreams(topology, settings, spark=spark).run(until="now" if until_now else None)
 
 
 def _read(file: Path) -> str:

@@ -47,14 +47,14 @@ class Console:
         """Announce the compilation of the steps: with a large pipeline the script would otherwise seem to hang."""
         legs = (*topology.legs, *topology.global_tables)
         steps = sum(len([*leg.texts]) + (leg.stateful_step is not None) for leg in legs)
-        self._say(f"compiling {_counted(steps, 'step')} in {_counted(len(legs), 'leg')}")
+        self.say(f"compiling {_counted(steps, 'step')} in {_counted(len(legs), 'leg')}")
 
     def start(self, what: str) -> None:
         """Announce the start, and report the instance's condition once a minute from now on."""
         self._began = time.monotonic()
         self._was_running, self._stopping = False, None
         self._closed = closed = threading.Event()
-        self._say(f"starting with {what}")
+        self.say(f"starting with {what}")
         threading.Thread(target=self._run, args=(closed,), name=f"{self._name}-console", daemon=True).start()
 
     def close(self) -> None:
@@ -66,15 +66,15 @@ class Console:
         now = time.monotonic()
         if new == RUNNING and not self._was_running:
             self._was_running = True
-            self._say(f"RUNNING after {now - self._began:.1f} s: {_tasks(self._read())}")
+            self.say(f"RUNNING after {now - self._began:.1f} s: {_tasks(self._read())}")
         elif new == PENDING_SHUTDOWN and old != CREATED:
             self._stopping = now, _count(self._read())[0]
-            self._say("stopping")
+            self.say("stopping")
         elif new == NOT_RUNNING and self._stopping is not None:
             since, active = self._stopping
-            self._say(f"stopped after {now - since:.1f} s: {_counted(active, 'task')} released")
+            self.say(f"stopped after {now - since:.1f} s: {_counted(active, 'task')} released")
         elif new == ERROR:
-            self._say(f"ERROR after {now - self._began:.0f} s; awaitTermination() and exception() have the cause")
+            self.say(f"ERROR after {now - self._began:.0f} s; awaitTermination() and exception() have the cause")
         if new in {NOT_RUNNING, ERROR}:
             self.close()
 
@@ -86,7 +86,8 @@ class Console:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)  # noqa: T201 - the terminal
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Print a line about the instance, and log it."""
         line = f"{self._name}: {text}"
         log.info("%s", line)
         self.show(log, line)
@@ -97,7 +98,7 @@ class Console:
             now = self._read()
             total = sum(now.totals.records.values())
             trouble = "" if now.trouble is None else f"; {now.trouble}"
-            self._say(
+            self.say(
                 f"{now.state}: {total - records:,} records in the last {self._interval:.0f} s, lag {_lag(now)}, "
                 f"{_tasks(now)}{trouble}"
             )

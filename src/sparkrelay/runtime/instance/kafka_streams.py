@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -192,6 +193,33 @@ class KafkaStreams(Queryable, Observable):
         if ended and cause is not None:
             raise cause
         return ended
+
+    @plain_errors
+    def run(self, *, until: str | None = None) -> None:
+        """Start, wait for the end, and stop.
+
+        Args:
+            until: ``"now"`` to end once the group has processed all records that are in the source topics now, like
+                ``Trigger.AvailableNow``. The next run goes on where this one has ended: with the same state, and with
+                windows that were still open. None: until the instance is stopped.
+
+        Raises:
+            StreamsException: the instance was started before.
+            Exception: what :meth:`start` and :meth:`awaitTermination` raise.
+        """
+        if until not in {None, "now"}:
+            raise ValueError(f'run() takes until="now", or nothing to run until the instance is stopped, not {until!r}')
+        from sparkrelay.runtime.instance.until_now import UntilNow  # noqa: PLC0415 - see __init__
+
+        watch = None if until is None else UntilNow(self._context)
+        with self, contextlib.nullcontext() if watch is None else contextlib.closing(watch):
+            self.start()
+            if watch is not None:
+                with on_termination(self.stop):
+                    if watch.wait(self._wait_for_end):
+                        self._console.say("all that was there at the start is processed")
+                        self.stop()
+            self.awaitTermination()
 
     def __enter__(self) -> Self:
         return self
