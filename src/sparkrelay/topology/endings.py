@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
+from pyspark.sql import Column, functions as F
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.types import StructType
 
@@ -25,6 +26,8 @@ from sparkrelay.topology.schemas import without_kafka
 from sparkrelay.topology.structure import Show
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.structure import Foreach, ForeachBatch
 
@@ -44,12 +47,14 @@ class Ending(Frame):
         key: Format | str | None = None,
         value: Format | None = None,
         headers: str | None = None,
+        topics: Sequence[str] | None = None,
         name: str | None = None,
     ) -> Any:
         """Write the rows to a topic, which must exist; with a StructType: as ``DataFrame.to``.
 
         Args:
-            topic: its name.
+            topic: its name; or a Column with each row's topic, one of ``topics``. A row with another one fails the
+                micro-batch.
             key: the column that is the message key, written as what its type calls for: text, a 32-bit or a 64-bit
                 number, or bytes. Or a format of that column, ``String("carrier")``. Without it a table's rows are keyed
                 by their grouping columns, a stream's by the key they came with.
@@ -61,6 +66,7 @@ class Ending(Frame):
             headers: the column of the message headers, an array of structs of ``key`` (string) and ``value`` (binary),
                 as ``kafka.headers`` is; it is no part of the value then. Without it there are none, but for a stream
                 that was read without formats, whose column ``headers`` is taken.
+            topics: with a Column: all topics that it may name. Each is a sink of its own.
             name: the sink's name in ``describe()``.
 
         Raises:
@@ -70,6 +76,15 @@ class Ending(Frame):
         call_site = find_call_site()
         if isinstance(topic, StructType):
             return self._made(Call(call_site, "to"), lambda: DataFrame.to(self, topic))
+        if isinstance(topic, Column):
+            for chosen, rows in self._by_topic(topic, topics, call_site):
+                named = None if name is None else f"{name}-{chosen}"
+                rows.to(chosen, key=key, value=value, headers=headers, name=named)
+            return None
+        if topics is not None:
+            raise TopologyException(
+                f'{call_site}: topics= of to({topic!r}) is for a topic by row, to(F.col("topic"), topics=[...])'
+            )
         check_topic(topic, call_site)
         if not self._rows.schema.fields:
             raise TopologyException(f"{call_site}: to({topic!r}) writes rows without columns")
@@ -113,6 +128,24 @@ class Ending(Frame):
             )
         )
         return None
+
+    def _by_topic(self, column: Column, topics: Any, call_site: CallSite) -> Iterator[tuple[str, Any]]:
+        """Yield each topic, and the rows whose column names it."""
+        if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
+            raise TopologyException(
+                f'{call_site}: to() with a Column takes topics=["a", "b"], all topics that it may name, not {topics!r}'
+            )
+        for place, chosen in enumerate(topics):
+            check_topic(chosen, call_site)
+            if chosen in topics[:place]:
+                raise TopologyException(f"{call_site}: topics= of to() has {chosen!r} twice")
+        listed = ", ".join(topics)
+        given = F.coalesce(column.cast("string"), F.lit("null"))
+        unknown = F.raise_error(
+            F.concat(F.lit("to(): a row is for topic "), given, F.lit(f", and topics= has {listed}"))
+        )
+        for chosen in topics:
+            yield chosen, self.where(F.when(column.isin(*topics), column == chosen).otherwise(unknown))
 
     def _by_name(self, given: Any) -> Any:
         """Return a column's name, or a format of a column, as the column is called: Spark finds names in any case."""

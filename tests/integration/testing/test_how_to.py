@@ -369,6 +369,14 @@ def test_the_page_s_visits_find_the_totals_of_payments(spark):
         assert found == [{"user": "ada", "page": "home", "paid": 120.0}]
 
 
+def test_the_page_s_orders_have_a_topic_for_each_country(spark):
+    names = run("A topic for each row", StreamsBuilder=StreamsBuilder, F=F, Long=Long, Json=Json)
+    with TopologyTestDriver(names["orders_by_country"](), spark=spark) as driver:
+        driver.create_input_topic("orders").pipe_rows([(1, {"country": "NO"}), (2, {"country": "SE"})])
+        assert driver.create_output_topic("orders-no").read_rows() == [{"id": 1, "country": "NO"}]
+        assert driver.create_output_topic("orders-at").read_rows() == []
+
+
 # -- limits that pages name ------------------------------------------------------------------------------------------
 
 
