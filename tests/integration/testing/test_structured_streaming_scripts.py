@@ -148,7 +148,6 @@ def rows_alone(key, rows, state):
     [
         (lambda df: (df.limit(3),), "no end to count from"),
         (lambda df: (df.orderBy("value"),), "no order"),
-        (lambda df: (df.groupBy().count(), {"outputMode": "update"}), "group by a column"),
         (lambda df: (df.groupBy("key").count(), {"outputMode": "complete"}), "the whole table"),
         (lambda df: (df.groupBy("key").count(),), "withWatermark"),
         (lambda df: (df.select("value", "topic"),), "topic= says where rows go"),

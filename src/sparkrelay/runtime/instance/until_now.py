@@ -7,6 +7,7 @@ offsets of a round have reached their targets, the ends of the next topics have 
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -50,20 +51,22 @@ class Round:
 
 
 def rounds(topology: Topology, names: TopicNames) -> list[list[str]]:
-    """Return the topics of each round: the sources of tasks, then repartition topics by their distance from them."""
+    """Return the topics of each round: the sources of tasks, then what the pipeline writes and reads, step by step."""
     legs = [leg for part in topology.subtopologies for leg in part.legs]
-    internal = {topic: source.internal for leg in legs for source in leg.sources for topic in source.topics}
-    after: dict[str, int] = {topic: 0 for topic, own in internal.items() if not own}
+    read = {leg.id: {(topic, one.internal) for one in leg.sources for topic in one.topics} for leg in legs}
+    every = set[tuple[str, bool]]().union(*read.values())
+    after = {topic: 0 for topic in every if not topic[1]}
     # There are no circles, so no way is longer than this.
-    for _ in internal:
+    for _ in every:
         for leg in legs:
-            known = [after[topic] for source in leg.sources for topic in source.topics if topic in after]
-            if leg.sink is not None and leg.sink.internal and known:
-                after[leg.sink.topic] = max(after.get(leg.sink.topic, 0), max(known) + 1)
-    return [
-        sorted(names(topic, internal[topic]) for topic, number in after.items() if number == at and topic in internal)
-        for at in range(max(after.values(), default=-1) + 1)
-    ]
+            known = [after[topic] for topic in read[leg.id] if topic in after]
+            written = None if leg.sink is None else (leg.sink.topic, leg.sink.internal)
+            if written in every and known:
+                after[written] = max(after.get(written, 0), max(known) + 1)
+    found = [[*topics] for _, topics in itertools.groupby(sorted(after, key=after.__getitem__), after.__getitem__)]
+    # What a pipeline writes to a topic that it reads comes behind what is there.
+    found[0] = [topic for topic in every if not topic[1]]
+    return [sorted(names(*topic) for topic in topics) for topics in found]
 
 
 class UntilNow:

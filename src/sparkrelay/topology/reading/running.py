@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Expression, Plan
     from sparkrelay.topology.reading.calls import Call, Reading
     from sparkrelay.topology.rows import Rows
+
+log = logging.getLogger(__name__)
 
 _Call = tuple[AggregateCall, tuple[str, ...], Frame, str | None]
 #: The most rows before or after a row that its frame may include.
@@ -141,6 +144,13 @@ def _order(call: Call, rows: Rows, at: Plan) -> _Order | None:
     if made is not None and made.kind == "GetStructField" and made.fields["name"] in _BY_ARRIVAL:
         return None
     if time is None and isinstance(rows.column(number).field.dataType, _TIMES):
+        log.warning(
+            "%s: %s: without withWatermark() rows are taken in the order of their arrival, not of %s; put "
+            'withWatermark("%s", "10 minutes") before it, with how late rows may come',
+            call.where,
+            _said(at),
+            *[rows.column(number).name] * 2,
+        )
         return None
     raise refused
 

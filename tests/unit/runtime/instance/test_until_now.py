@@ -40,3 +40,10 @@ def test_rounds_follow_the_repartition_topics(spark):
         ["app-orders-by-city-repartition", "app-orders-by-user-repartition"],
         ["app-orders-by-user-by-count-repartition"],
     ]
+
+
+def test_topics_that_the_pipeline_writes_and_reads_have_a_round_more(spark):
+    builder = StreamsBuilder(spark)
+    builder.stream("a", key=String("id"), value=Json("n long")).where("n > 0").to("b", value=Json())
+    builder.stream("b", key=String("id"), value=Json("n long")).groupBy("n").count().to("c")
+    assert rounds(builder.build(), TopicNames("app")) == [["a", "b"], ["b"], ["app-b-by-n-repartition"]]

@@ -1,6 +1,7 @@
 """Running aggregates, as they are written down."""
 
 import pytest
+from pyspark.sql import Window, functions as F
 
 from sparkrelay import Json, String
 from sparkrelay.errors import TopologyException
@@ -77,3 +78,9 @@ def test_functions_of_one_window_are_one_step(builder, payments):
 def test_what_cannot_be_is_refused_where_it_is_written(builder, payments, query, message):
     with pytest.raises(TopologyException, match=rf"test_running.py:\d+: .*{message}"):
         builder.sql(query).to("out")
+
+
+def test_a_time_without_a_watermark_is_warned_of(builder, caplog):
+    orders = builder.stream("times", key=String("user"), value=Json("n long, at timestamp"))
+    orders.withColumn("before", F.lag("n").over(Window.partitionBy("user").orderBy("at"))).to("out")
+    assert "without withWatermark() rows are taken in the order of their arrival, not of at" in caplog.text
