@@ -123,6 +123,7 @@ class GroupedStream:
         initialState: None = None,
         eventTimeColumnName: str = "",
         *,
+        tick: str | None = None,
         name: str | None = None,
     ) -> Any:
         """Give each group's rows to a stateful processor of yours, as ``GroupedData.transformWithState``.
@@ -146,6 +147,9 @@ class GroupedStream:
                 rows are left out.
             initialState: there is none; for PySpark's signature.
             eventTimeColumnName: likewise: put ``withWatermark`` behind it.
+            tick: how often ``handleTick(keys, timerValues)`` is called for each task, such as ``"1 minute"``, by the
+                clock of ``timeMode``. ``keys`` iterates over the keys of all groups of the task that have state;
+                variables, timers and rows that are returned belong to the last key that it has given.
             name: the store's name; its changelog is ``<application.id>-<name>-changelog``.
 
         Raises:
@@ -153,7 +157,7 @@ class GroupedStream:
         """
         others = (initialState, eventTimeColumnName)
         written = "transformWithState", statefulProcessor, outputStructType, outputMode, timeMode
-        return self._transformed(*written, others, name, find_call_site())
+        return self._transformed(*written, others, tick, name, find_call_site())
 
     def transformWithStateInPandas(  # noqa: PLR0917 - as PySpark has them
         self,
@@ -164,12 +168,13 @@ class GroupedStream:
         initialState: None = None,
         eventTimeColumnName: str = "",
         *,
+        tick: str | None = None,
         name: str | None = None,
     ) -> Any:
         """Do the same as :meth:`transformWithState` with a processor that takes and returns pandas' DataFrames."""
         others = (initialState, eventTimeColumnName)
         written = "transformWithStateInPandas", statefulProcessor, outputStructType, outputMode, timeMode
-        return self._transformed(*written, others, name, find_call_site())
+        return self._transformed(*written, others, tick, name, find_call_site())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -189,6 +194,7 @@ class GroupedStream:
         output_mode: Any,
         time_mode: Any,
         others: tuple[Any, Any],
+        tick: Any,
         name: Any,
         call_site: CallSite,
     ) -> Any:
@@ -204,7 +210,7 @@ class GroupedStream:
         with spark_errors(call_site):
             grouped = self._data.agg(F.count("*"))
         modes = output_mode, time_mode
-        rows = transformed(frame._record, call, frame._rows, grouped, processor, output, modes)
+        rows = transformed(frame._record, call, frame._rows, grouped, processor, output, modes, tick)
         return frame_at(frame._record, rows)
 
     def _aggregated(

@@ -8,7 +8,8 @@ from contextlib import closing
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import Window, functions as F
+from pyspark.sql import Row, Window, functions as F
+from pyspark.sql.streaming import StatefulProcessor
 from tests.docs_pages import run
 from tests.doubles.schema_registry import SchemaRegistryDouble
 
@@ -375,6 +376,18 @@ def test_the_page_s_orders_have_a_topic_for_each_country(spark):
         driver.create_input_topic("orders").pipe_rows([(1, {"country": "NO"}), (2, {"country": "SE"})])
         assert driver.create_output_topic("orders-no").read_rows() == [{"id": 1, "country": "NO"}]
         assert driver.create_output_topic("orders-at").read_rows() == []
+
+
+def test_the_page_s_ticks_name_the_busiest_machines(spark):
+    processors = {"StatefulProcessor": StatefulProcessor, "Row": Row}
+    names = run("Look at all keys now and then", StreamsBuilder=StreamsBuilder, String=String, Json=Json, **processors)
+    with TopologyTestDriver(names["busiest"](), spark=spark) as driver:
+        jobs = driver.create_input_topic("jobs")
+        for machine, change in (("a", 1), ("b", 5), ("c", 2), ("d", 3), ("b", -4)):
+            jobs.pipe_input(machine, {"change": change})
+        driver.advance_wall_clock_time(dt.timedelta(minutes=1))
+        rows = driver.create_output_topic("busiest").read_rows()
+        assert rows == [{"machine": "d", "jobs": 3}, {"machine": "c", "jobs": 2}, {"machine": "b", "jobs": 1}]
 
 
 # -- limits that pages name ------------------------------------------------------------------------------------------

@@ -4,11 +4,15 @@
     expiry    due, 01, group, name, 00, rest  -> nothing
     variable  NEVER, group, name, 00, rest    -> time of expiry, columns
     timers    NEVER, group, 00, due           -> nothing
+    tick      due, 02                         -> nothing
+    ticks     NEVER, 00, "tick", 00           -> when the next tick is due
+    groups    NEVER, 00, "groups", 00, key    -> the group's key
 
 Every key begins with an end, as in every store whose rows expire (``state.window_keys``). A timer ends when it is due,
 so due timers come first; variables never end. ``rest`` is the key of a map's entry, or the place of a list's element;
 it is empty for a value and for a list's span. Groups and map keys are prefixed by their length, so that none is a
 prefix of another, and long ones are replaced by digests (``state.key_parts``): all keys are short and can be scanned.
+Of a task that has ticks, the last two are of a group that no rows have: its key is empty.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ _SECOND_MS: Final = 1000
 _FRONT: Final = end_bytes(NEVER)
 _TIMER: Final = b"\x00"
 _EXPIRY: Final = b"\x01"
+_TICK: Final = b"\x02"
 _PLACE: Final = struct.Struct(">Q")
 _PART: Final = KeyPart(1, longest=120, digest=lambda key: hashlib.sha256(key).digest(), marked=True)
 
@@ -73,6 +78,21 @@ def expiry_key(expires_ms: int, variable: bytes) -> bytes:
     return end_bytes(-(-expires_ms // _SECOND_MS) * _SECOND_MS) + _EXPIRY + variable[END_BYTES:]
 
 
+def tick_key(due_ms: int) -> bytes:
+    """Return the key that marks when the task's next tick is due."""
+    return end_bytes(due_ms) + _TICK
+
+
+def is_expiry(key: bytes) -> bool:
+    """Return whether a key that begins with an end marks an expiry."""
+    return key[END_BYTES : END_BYTES + 1] == _EXPIRY
+
+
+def of_group(group: bytes) -> tuple[bytes, bytes]:
+    """Return the range of everything that a group has; ``group`` is the :func:`part` of its key."""
+    return _FRONT + group, _FRONT + group + b"\xff"
+
+
 def read_due(key: bytes) -> tuple[int, bool]:
     """Return the time of a timer or an expiry, in ms since 1970, and whether it is a timer."""
     return end_of(key), key[END_BYTES : END_BYTES + 1] == _TIMER
@@ -86,3 +106,8 @@ def behind_front(key: bytes) -> bytes:
 def variable_of(expiry: bytes) -> bytes:
     """Return the key of the expired entry."""
     return _FRONT + expiry[END_BYTES + 1 :]
+
+
+#: Where a task keeps when its next tick is due, and the keys of its groups.
+NEXT_TICK: Final = variable_key(part(b""), "tick")
+GROUPS: Final = variable_key(part(b""), "groups")

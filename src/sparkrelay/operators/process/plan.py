@@ -65,6 +65,7 @@ class Plan(EmittingPlan[Transformation]):
             variables=variables,
             time_mode=step.time_mode,
             in_pandas=step.in_pandas,
+            tick_ms=step.tick_ms,
         )
         return made, output
 
@@ -79,6 +80,7 @@ def _contents(step: Transformation, leg: Leg, keys: StructType, variables: Itera
         grouped.append(f"{name} {key.dataType.simpleString()}{made}")
     held = [_words(one) for one in sorted(variables, key=lambda one: one.name)]
     timers = "" if step.time_mode == "none" else ", timers apart,"
+    timers += "" if step.tick_ms is None else " with ticks,"
     return brief(f"state [{'; '.join(held)}] in {step.time_mode}{timers} by {', '.join(grouped)}{by}")
 
 

@@ -31,6 +31,7 @@ from sparkrelay.operators.lateness import too_late
 from sparkrelay.operators.process.handle import Handle
 from sparkrelay.operators.process.rows import Verifier, rows_of, table_of
 from sparkrelay.operators.process.step import Transformation
+from sparkrelay.operators.process.ticks import Ticks
 from sparkrelay.operators.process.variables import Group, VariableSpec, Work, remove_expired
 from sparkrelay.records.arrow_buffers import whole
 from sparkrelay.records.keys import key_bytes, key_columns
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 #: Limit of an output batch.
 _MOST_ROWS: Final = 16_000
+#: Number of groups whose state is read ahead for a tick.
+_GROUPS: Final = 1_000
 #: Our part of a traceback.
 _OURS: Final = str(Path(__file__).parent)
 
@@ -69,6 +72,7 @@ class CallProcessor(EmittingRunner):
         variables: its variables.
         time_mode: ``none``, ``processingtime`` or ``eventtime``.
         in_pandas: True if it takes and returns pandas DataFrames.
+        tick_ms: the interval of ``handleTick``, in ms; None: it is not called.
     """
 
     keys: pa.Schema
@@ -79,6 +83,7 @@ class CallProcessor(EmittingRunner):
     variables: tuple[VariableSpec, ...]
     time_mode: str
     in_pandas: bool
+    tick_ms: int | None
 
     holds: ClassVar[str] = Transformation.holds
     late: ClassVar[str] = "after the watermark had passed their event time"
@@ -133,6 +138,7 @@ class _TaskTransformation:
             turns.give(rows)
         if watermark is not None:
             turns.fire(watermark.ms)
+            turns.tick(watermark.ms)
         turns.close()
         self._results = turns.results
         if spec.time_mode == "processingtime":
@@ -171,6 +177,7 @@ class _Turns:
         self.handle = Handle(work, spec.variables, spec.time_mode)
         self._spec = spec
         self._work = work
+        self._ticks = None if spec.tick_ms is None else Ticks(work, spec.tick_ms)
         self._processor = copy.deepcopy(spec.processor)
         self._verified = Verifier(spec.result, "outputStructType")
         self._watermark_ms = watermark_ms
@@ -194,6 +201,8 @@ class _Turns:
         rows = rows.take(pa.array(order)).combine_chunks()
         timestamps = np.maximum.reduceat(rows.column(hidden_columns.TIMESTAMP).to_numpy(), bounds[:-1])
         self.handle.load(groups)
+        if self._ticks is not None:
+            self._ticks.note(groups)
         inputs = self._inputs(rows, bounds)
         for group, key, own, timestamp in zip(groups, self._keys(groups), inputs, timestamps.tolist(), strict=True):
             times = self._timer_values()
@@ -233,6 +242,25 @@ class _Turns:
             self.handle.timers.delete(due_ms)
         self._work.group = None
 
+    def tick(self, now_ms: int) -> None:
+        """Call ``handleTick`` if the task's tick is due."""
+        due = None if self._ticks is None else self._ticks.take_due(now_ms)
+        if self._ticks is None or due is None:
+            return
+        keys, times = self._each_group(self._ticks.groups()), self._timer_values()
+        processor: Any = self._processor
+        self._call("handleTick", lambda: self._take(processor.handleTick(keys, times), due))
+        self._work.group = None
+
+    def _each_group(self, groups: Sequence[Group]) -> Iterator[tuple[Any, ...]]:
+        """Yield the keys of groups; the last one is the current group."""
+        for begin in range(0, len(groups), _GROUPS):
+            some = groups[begin : begin + _GROUPS]
+            self.handle.load(some)
+            for group, key in zip(some, self._keys(some), strict=True):
+                self._work.group = group
+                yield key
+
     def close(self) -> None:
         """Close the processor."""
         self._call("close", self._processor.close)
@@ -257,14 +285,14 @@ class _Turns:
     ) -> None:
         """Call the processor for a group, and exhaust its result."""
         self._work.group = group
-
-        def taken() -> None:
-            for made in call() or ():
-                rows: Iterable[Any] = _of_pandas(made, self._spec) if self._spec.in_pandas else (made,)
-                self.results.extend(_Result(self._verified(row), group.key, timestamp) for row in rows)
-
-        self._call(method, taken, key)
+        self._call(method, lambda: self._take(call(), timestamp), key)
         self._work.group = None
+
+    def _take(self, results: Iterable[Any] | None, timestamp: int) -> None:
+        """Take the rows that the processor returns, each with the key of the group that is current then."""
+        for made in results or ():
+            rows: Iterable[Any] = _of_pandas(made, self._spec) if self._spec.in_pandas else (made,)
+            self.results.extend(_Result(self._verified(row), self._work.turn.key, timestamp) for row in rows)
 
     def _call(self, method: str, call: Callable[[], Any], key: tuple[Any, ...] | None = None) -> None:
         """Call the processor; its errors get a note with its class, method and key."""

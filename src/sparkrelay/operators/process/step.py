@@ -32,6 +32,7 @@ class Transformation(EmittingStep):
         watermark: what event times are, and how late they may come; None: it does not use event time.
         call_site: the user's line.
         text: the step for messages.
+        tick_ms: the interval of ``handleTick``, in ms, or None.
     """
 
     store: str
@@ -43,6 +44,7 @@ class Transformation(EmittingStep):
     watermark: EventTime | None
     call_site: CallSite
     text: str
+    tick_ms: int | None = None
     logged: bool = True
 
     holds: ClassVar[str] = "the variables and timers of a stateful processor"

@@ -17,6 +17,7 @@ from sparkrelay.operators.process.keys import (
     element_key,
     entries,
     expiry_key,
+    is_expiry,
     part,
     place_of,
     read_due,
@@ -259,6 +260,6 @@ def remove_expired(work: Work) -> None:
     """Remove expired rows, which already read as absent. Call it before variables are written."""
     stored = work.view.between(b"", over(work.now_ms))
     for key in stored.column("key").to_pylist():
-        if not read_due(key)[1]:
+        if is_expiry(key):
             work.changed[key] = None
             work.changed[variable_of(key)] = None

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import analyzed, attributes
+from sparkrelay.catalyst.intervals import interval_us
 from sparkrelay.catalyst.jvm import items
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.catalyst.words import words
@@ -39,7 +40,14 @@ _METHODS: Final = ("init", "handleInputRows", "handleExpiredTimer", "close")
 
 
 def transformed(  # noqa: PLR0917 - what is known of one step
-    record: Record, call: Call, known: Rows, grouped: DataFrame, processor: Any, output: Any, modes: tuple[Any, Any]
+    record: Record,
+    call: Call,
+    known: Rows,
+    grouped: DataFrame,
+    processor: Any,
+    output: Any,
+    modes: tuple[Any, Any],
+    tick: Any,
 ) -> Rows:
     """Write down that the rows of each group go to a stateful processor; return the rows that it returns.
 
@@ -51,6 +59,7 @@ def transformed(  # noqa: PLR0917 - what is known of one step
         processor: PySpark's ``StatefulProcessor``.
         output: the columns of the rows that it returns.
         modes: ``"Append"`` or ``"Update"``; and ``"None"``, ``"ProcessingTime"`` or ``"EventTime"``.
+        tick: how often ``handleTick`` is called, an interval as text; None: never.
 
     Raises:
         TopologyException: an argument is of the wrong kind, or event time is asked for and there is none.
@@ -68,6 +77,7 @@ def transformed(  # noqa: PLR0917 - what is known of one step
         )
     mode = _one_of(_OUTPUT_MODES, "outputMode", modes[0], method, call.call_site)
     time = _one_of(_TIME_MODES, "timeMode", modes[1], method, call.call_site)
+    tick_ms = None if tick is None else _tick_ms(tick, time, processor, f"{where}: {method}()")
     made = _parsed(output, f"{where}: {method}(): outputStructType")
     for name in made.names:
         if name.startswith(hidden_columns.PREFIX):
@@ -117,6 +127,7 @@ def transformed(  # noqa: PLR0917 - what is known of one step
         watermark=None if column is None else event_time_of(rows, column),
         call_site=call.call_site,
         text=text,
+        tick_ms=tick_ms,
     )
     node = EmittingNode(call_site=call.call_site, text=text, given=taken, step=step, name=call.name, located=None)
     return begin(record.add(node, attributes(made), Spread({}), names=made.names))
@@ -132,6 +143,22 @@ def _parsed(schema: Any, what: str) -> StructType:
     if not isinstance(parsed, StructType):
         raise TopologyException(f'{what}={schema!r} has no columns; use a schema such as "n long"')
     return parsed
+
+
+def _tick_ms(tick: Any, time: str, processor: Any, where: str) -> int:
+    if not isinstance(tick, str) or not tick.strip():
+        raise TopologyException(f'{where} takes tick="1 minute", an interval as text, not {tick!r}')
+    with spark_errors(f"{where}: tick={tick!r}"):
+        ms = interval_us(tick) // 1000
+    if ms < 1:
+        raise TopologyException(f"{where}: tick={tick!r} must be at least a millisecond")
+    if time == "none":
+        raise TopologyException(f'{where}: tick={tick!r} needs timeMode="ProcessingTime" or "EventTime" to go by')
+    if not callable(getattr(processor, "handleTick", None)):
+        raise TopologyException(
+            f"{where}: tick={tick!r} calls handleTick(keys, timerValues), and {type(processor).__name__} has none"
+        )
+    return ms
 
 
 def check_unsupported(method: str, initial_state: Any, event_time_column: Any, call_site: CallSite) -> None:
