@@ -35,6 +35,7 @@ def _with_the_call(monkeypatch):
         "from sparkrelay.topology.frames import frame_at\n"
         "from sparkrelay.topology.reading.calls import Call\n"
         "from sparkrelay.topology.reading.emitting import emitting, keyed\n"
+        "from sparkrelay.topology.reading.repartition import column_number\n"
         "from tests.every_nth.step import EveryNth\n" + block("streams.py"),
         names,
     )

@@ -43,7 +43,7 @@ def repartitioned(  # noqa: PLR0917 - what the call names
     if partitions is not None and (isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1):
         raise TopologyException(f"{call_site}: partitions={partitions!r} of repartition() must be a number from 1 on")
     names = unique(column.name for column in rows.columns)
-    numbers = [_number(rows, column, call_site) for column in columns]
+    numbers = [column_number(rows, column, "repartition", call_site) for column in columns]
     places = [next(place for place, one in enumerate(rows.columns) if one.number == number) for number in numbers]
     by = tuple(names[place] for place in places)
     node = RepartitionNode(
@@ -60,16 +60,19 @@ def repartitioned(  # noqa: PLR0917 - what the call names
     return begin(node)
 
 
-def _number(rows: Rows, column: Any, call_site: CallSite) -> int:
-    """Return Catalyst's number of a column that is one of the rows' as it is."""
+def column_number(rows: Rows, column: Any, method: str, call_site: CallSite) -> int:
+    """Return Catalyst's number of a column that is one of the rows' as it is.
+
+    Raises:
+        TopologyException: it is none; names the method and the line.
+    """
     if isinstance(column, int):
-        raise TopologyException(
-            f"{call_site}: repartition() takes names and Columns, not {column!r}; give the count as partitions={column}"
-        )
+        hint = f"; give the count as partitions={column}" if method == "repartition" else ""
+        raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {column!r}{hint}")
     with spark_errors(call_site):
         chosen = items(analyzed(rows.frame.select(column)).projectList())
     if [kind(one) for one in chosen] != ["AttributeReference"]:
         raise TopologyException(
-            f'{call_site}: repartition() takes names of columns; give {column} one first, withColumn("name", ...)'
+            f'{call_site}: {method}() takes names of columns; give {column} one first, withColumn("name", ...)'
         )
     return int(chosen[0].exprId().id())
