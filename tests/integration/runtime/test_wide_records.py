@@ -97,7 +97,7 @@ def test_what_foreach_batch_gets_is_bounded_and_the_same_in_every_try(instance, 
     builder.stream(source, key=String("user"), value=Json(WIDER)).foreachBatch(take)
     streams = instance(builder, LEAST)
     streams.start()
-    wait_until(lambda: streams.exception() or sum(map(len, done.values())) >= 201, "not all rows came")
+    wait_until(lambda: streams.exception() or sum(map(len, done.values())) >= 201, "not all rows came", 400)
     assert streams.exception() is None
     assert done == got
     assert sorted(row for rows in done.values() for row in rows) == [*((n, 20_000) for n in range(200)), (200, 950_000)]
