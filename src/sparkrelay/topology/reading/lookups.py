@@ -27,7 +27,6 @@ from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import (
     AggregationNode,
     LookupNode,
-    RepartitionNode,
     SourceNode,
     TableJoinNode,
     behind_state,
@@ -37,9 +36,9 @@ from sparkrelay.topology.reading.conditions import ONE_SIDED, differing_types, e
 from sparkrelay.topology.reading.emitting import Keyed, emitting
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, had_watermark
 from sparkrelay.topology.reading.kept_tables import kept_by, table_of, with_key
+from sparkrelay.topology.reading.repartition import sent_by
 from sparkrelay.topology.reading.tables import holds_rows, stored_table
 from sparkrelay.topology.record import begin, filtered, named, unique, with_rows
-from sparkrelay.topology.spread import Spread
 from sparkrelay.topology.step_words import step_words
 
 if TYPE_CHECKING:
@@ -337,28 +336,11 @@ def _where_the_table_is(
     if call.grace is not None:
         if behind_state(stream.node) or len([*ways_back(stream.node)]) > 1:
             # A leg keeps one store, and a store of rows that wait has one leg.
-            stream = _repartitioned(reader, stream, places, None)
+            stream = sent_by(record, stream, places, call.call_site, name=None)
         stream = _delayed(reader, stream, places)
-    stream = _repartitioned(reader, stream, places, name)
+    stream = sent_by(record, stream, places, call.call_site, name=name)
     record.use(stream)
     return stream, [stream.columns[place].number for place in places]
-
-
-def _repartitioned(reader: Reading, rows: Rows, places: list[int], name: str | None) -> Rows:
-    names = unique(column.name for column in rows.columns)
-    by = tuple(names[place] for place in places)
-    node = RepartitionNode(
-        call_site=reader.call.call_site,
-        text=f"repartition({', '.join(map(repr, by))})",
-        given=rows,
-        columns=by,
-        name=name,
-        words=tuple(rows.columns[place].name for place in places),
-        partitions=None,
-        explicit=False,
-    )
-    reader.record.add(node, analyzed(rows.frame).output(), Spread.of_key(places, by), names=names)
-    return begin(node)
 
 
 def _delayed(reader: Reading, rows: Rows, places: list[int]) -> Rows:

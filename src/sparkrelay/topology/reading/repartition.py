@@ -42,19 +42,44 @@ def repartitioned(  # noqa: PLR0917 - what the call names
         )
     if partitions is not None and (isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1):
         raise TopologyException(f"{call_site}: partitions={partitions!r} of repartition() must be a number from 1 on")
-    names = unique(column.name for column in rows.columns)
     numbers = [column_number(rows, column, "repartition", call_site) for column in columns]
     places = [next(place for place, one in enumerate(rows.columns) if one.number == number) for number in numbers]
+    chosen = check_name(name, call_site)
+    return sent_by(record, rows, places, call_site, name=chosen, partitions=partitions, explicit=True)
+
+
+def sent_by(
+    record: Record,
+    rows: Rows,
+    places: Sequence[int],
+    call_site: CallSite,
+    *,
+    name: str | None,
+    partitions: int | None = None,
+    explicit: bool = False,
+) -> Rows:
+    """Return a stream's rows behind a repartition topic whose key is the columns at some places.
+
+    Args:
+        record: of the builder.
+        rows: to be written.
+        places: of the key's columns, in their order.
+        call_site: the user's line.
+        name: the topic's; None for an automatic one.
+        partitions: their count; None: as many as the source topics have.
+        explicit: whether the user asked for the topic.
+    """
+    names = unique(column.name for column in rows.columns)
     by = tuple(names[place] for place in places)
     node = RepartitionNode(
         call_site=call_site,
         text=f"repartition({', '.join(map(repr, by))})",
         given=rows,
         columns=by,
-        name=check_name(name, call_site),
-        words=by,
+        name=name,
+        words=by if explicit else tuple(rows.columns[place].name for place in places),
         partitions=partitions,
-        explicit=True,
+        explicit=explicit,
     )
     record.add(node, analyzed(rows.frame).output(), Spread.of_key(places, by), names=names)
     return begin(node)
