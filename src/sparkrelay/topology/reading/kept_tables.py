@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from sparkrelay.catalyst.frames import analyzed, frame_of, project, with_children
 from sparkrelay.catalyst.jvm import items
 from sparkrelay.catalyst.rewriting import Keyed
-from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
+from sparkrelay.topology.nodes import AggregationNode, TableJoinNode, tables_of
+from sparkrelay.topology.reading.repartition import sent_by
 from sparkrelay.topology.reading.tables import keep_newest
-from sparkrelay.topology.record import begin, unique, with_rows
-from sparkrelay.topology.spread import Spread
+from sparkrelay.topology.record import with_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,26 +44,11 @@ def kept_by(  # noqa: PLR0917 - what is known of one table
         to_all: whether each partition gets all rows.
     """
     record, call = reader.record, reader.call
-    called = unique(column.name for column in taken.columns)
-    columns = tuple(called[place] for place in by)
-    sent = RepartitionNode(
-        call_site=call.call_site,
-        text=text,
-        given=taken,
-        columns=columns,
-        name=None,
-        words=words,
-        partitions=None,
-        explicit=False,
-        changes=True,
-        to_all=to_all,
-    )
-    spread = Spread.of_key(by, columns)
-    record.add(sent, analyzed(taken.frame).output(), spread, streaming=False, names=called)
+    sent = sent_by(record, taken, by, call.call_site, text=text, words=words, changes=True, to_all=to_all)
     word, *others = words
     kept = keep_newest(
         record,
-        begin(sent),
+        sent,
         key,
         None,
         all(table.step.logged for table in tables_of(table_of(rows))),

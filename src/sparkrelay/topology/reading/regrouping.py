@@ -9,11 +9,10 @@ from sparkrelay.catalyst.jvm import catalyst, items, seq
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import RepartitionNode
 from sparkrelay.topology.reading.event_times import event_time
-from sparkrelay.topology.record import begin, filtered, unique, with_rows
+from sparkrelay.topology.reading.repartition import sent_by
+from sparkrelay.topology.record import begin, filtered, with_rows
 from sparkrelay.topology.rows import Rows
-from sparkrelay.topology.spread import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from sparkrelay.catalyst.tree import Expression, Plan
     from sparkrelay.topology.reading.calls import Call
     from sparkrelay.topology.record import Record
+    from sparkrelay.topology.rows import Node
 
 WINDOW, SESSION = "spark.timeWindow", "spark.sessionWindow"
 
@@ -116,7 +116,7 @@ def _written(  # noqa: PLR0917 - what is known of a grouping
     given: Sequence[Expression],
     keys: list[Any],
     names: Sequence[str],
-) -> tuple[RepartitionNode, list[Any], list[int], list[Plan]]:
+) -> tuple[Node, list[Any], list[int], list[Plan]]:
     """Write a repartition topic down.
 
     Returns:
@@ -139,21 +139,10 @@ def _written(  # noqa: PLR0917 - what is known of a grouping
     if len(by) == 1:
         before = filtered(before, by[0])
     places = [next(place for place, column in enumerate(before.columns) if column.number == one) for one in by]
-    called = unique(column.name for column in before.columns)
-    node = RepartitionNode(
-        call_site=call.call_site,
-        text=f"repartition({', '.join(repr(called[place]) for place in places)})",
-        given=before,
-        columns=tuple(called[place] for place in places),
-        name=check_name(call.topic, call.call_site),
-        words=tuple(names),
-        partitions=partitions,
-        explicit=False,
-        changes=rows.node.is_table,
-    )
-    spread = Spread.of_key(places, node.columns)
-    record.add(node, analyzed(before.frame).output(), spread, streaming=not rows.node.is_table, names=called)
-    return node, keys, by, windows
+    topic = check_name(call.topic, call.call_site)
+    changes, where = rows.node.is_table, call.call_site
+    sent = sent_by(record, before, places, where, name=topic, words=names, partitions=partitions, changes=changes)
+    return sent.node, keys, by, windows
 
 
 def path(rows: Rows, expression: Expression) -> tuple[int, ...] | None:

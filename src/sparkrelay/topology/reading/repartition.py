@@ -45,7 +45,9 @@ def repartitioned(  # noqa: PLR0917 - what the call names
     numbers = [column_number(rows, column, "repartition", call_site) for column in columns]
     places = [next(place for place, one in enumerate(rows.columns) if one.number == number) for number in numbers]
     chosen = check_name(name, call_site)
-    return sent_by(record, rows, places, call_site, name=chosen, partitions=partitions, explicit=True)
+    by = unique(column.name for column in rows.columns)
+    words = [by[place] for place in places]
+    return sent_by(record, rows, places, call_site, name=chosen, words=words, partitions=partitions, explicit=True)
 
 
 def sent_by(
@@ -54,11 +56,15 @@ def sent_by(
     places: Sequence[int],
     call_site: CallSite,
     *,
-    name: str | None,
+    name: str | None = None,
+    text: str | None = None,
+    words: Sequence[str] | None = None,
     partitions: int | None = None,
     explicit: bool = False,
+    changes: bool = False,
+    to_all: bool = False,
 ) -> Rows:
-    """Return a stream's rows behind a repartition topic whose key is the columns at some places.
+    """Return rows behind a repartition topic whose key is the columns at some places.
 
     Args:
         record: of the builder.
@@ -66,22 +72,28 @@ def sent_by(
         places: of the key's columns, in their order.
         call_site: the user's line.
         name: the topic's; None for an automatic one.
+        text: the step as people read it; None: the topic stands for itself.
+        words: what an automatic name is made of; None: the columns' names.
         partitions: their count; None: as many as the source topics have.
         explicit: whether the user asked for the topic.
+        changes: whether they are a table's, each as it was and as it is.
+        to_all: whether each partition gets all rows.
     """
     names = unique(column.name for column in rows.columns)
     by = tuple(names[place] for place in places)
     node = RepartitionNode(
         call_site=call_site,
-        text=f"repartition({', '.join(map(repr, by))})",
+        text=text or f"repartition({', '.join(map(repr, by))})",
         given=rows,
         columns=by,
         name=name,
-        words=by if explicit else tuple(rows.columns[place].name for place in places),
+        words=tuple(words if words is not None else (rows.columns[place].name for place in places)),
         partitions=partitions,
         explicit=explicit,
+        changes=changes,
+        to_all=to_all,
     )
-    record.add(node, analyzed(rows.frame).output(), Spread.of_key(places, by), names=names)
+    record.add(node, analyzed(rows.frame).output(), Spread.of_key(places, by), streaming=not changes, names=names)
     return begin(node)
 
 

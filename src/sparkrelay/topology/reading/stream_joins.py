@@ -15,9 +15,10 @@ from sparkrelay.catalyst.jvm import catalyst, java
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.stream_join.step import LEFT_ONLY, StreamJoin
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import EmittingNode, RepartitionNode, behind_state
+from sparkrelay.topology.nodes import EmittingNode, behind_state
 from sparkrelay.topology.reading.conditions import equal, take_range
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of
+from sparkrelay.topology.reading.repartition import sent_by
 from sparkrelay.topology.record import as_column, attribute, begin, filtered, spark_errors, unique, with_rows
 from sparkrelay.topology.refusals import NO_RANGE
 from sparkrelay.topology.schemas import check_groupable, without_metadata
@@ -240,19 +241,7 @@ def _side(  # noqa: PLR0917 - what is known of one step
         if located is not None and located.columns == tuple(places):
             return _Side(with_rows(rows, rows.frame.select(*columns, micros), unsaid=1), call_others, plain)
         given = with_rows(rows, rows.frame.select(*columns), unsaid=1)
-    called = tuple(given.schema.names)
-    node = RepartitionNode(
-        call_site=call.call_site,
-        text=f"repartition({', '.join(map(repr, names))})",
-        given=given,
-        columns=names,
-        name=None,
-        words=names,
-        partitions=None,
-        explicit=False,
-    )
-    reader.record.add(node, analyzed(given.frame).output(), Spread.of_key(range(len(names)), names), names=called)
-    behind = begin(node)
+    behind = sent_by(reader.record, given, range(len(names)), call.call_site)
     shipped = next(column for column in behind.columns if column.name == call_others[time.number])
     micros = F.unix_micros(as_timestamp(behind, shipped)).alias(hidden_columns.EVENT_MICROS)
     own = [as_column(attribute(behind, column.number)) for column in behind.columns]

@@ -17,11 +17,12 @@ from sparkrelay.catalyst.frames import analyzed, as_attribute, attributes, frame
 from sparkrelay.catalyst.jvm import catalyst, items, seq
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
-from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, TableJoinNode, tables_of
+from sparkrelay.topology.nodes import AggregationNode, TableJoinNode, tables_of
 from sparkrelay.topology.reading import pair_joins
 from sparkrelay.topology.reading.conditions import ONE_SIDED
 from sparkrelay.topology.reading.kept_tables import keyed
 from sparkrelay.topology.reading.pair_joins import where_found
+from sparkrelay.topology.reading.repartition import sent_by
 from sparkrelay.topology.reading.tables import holds_rows, keep_newest, stored_table
 from sparkrelay.topology.record import begin, unique, with_rows
 from sparkrelay.topology.schemas import without_metadata
@@ -299,23 +300,12 @@ def _by_foreign_key(
     by = tuple(names[place] for place in foreign)
     text = f"join({', '.join(by)}, {said})"
     stored = begin(left.table)
-    sent = RepartitionNode(
-        call_site=call.call_site,
-        text=text,
-        given=stored,
-        columns=by,
-        name=None,
-        words=by,
-        partitions=None,
-        explicit=False,
-        changes=True,
-    )
-    record.add(sent, analyzed(stored.frame).output(), Spread.of_key(foreign, by), streaming=False, names=names)
+    sent = sent_by(record, stored, foreign, call.call_site, text=text, words=by, changes=True)
     both = [*foreign, *(place for place in range(width) if place not in foreign)]
     logged = all(table.step.logged for table in tables_of(right.table))
     referencing = keep_newest(
         record,
-        begin(sent),
+        sent,
         both,
         None,
         logged,
@@ -347,24 +337,11 @@ def _by_foreign_key(
         record.use(side.rows)
     keys = tuple(called[:width])
     record.add(join, attributes(made), Spread.of_key(range(width), keys), streaming=False, names=called)
-    answers = RepartitionNode(
-        call_site=call.call_site,
-        text=text,
-        given=begin(join),
-        columns=keys,
-        name=None,
-        words=keys,
-        partitions=None,
-        explicit=False,
-        changes=True,
-    )
-    record.add(
-        answers, analyzed(join.leaf.frame).output(), Spread.of_key(range(width), keys), streaming=False, names=called
-    )
+    answers = sent_by(record, begin(join), range(width), call.call_site, text=text, words=keys, changes=True)
     logged = all(table.step.logged for table in tables_of(left.table))
     rows = keep_newest(
         record,
-        begin(answers),
+        answers,
         [*range(width)],
         None,
         logged,
