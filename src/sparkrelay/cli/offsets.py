@@ -60,12 +60,12 @@ def set_(
 
     For use after records have expired, or the topic or a changelog was recreated.
     """
-    from sparkrelay.runtime.instance.group_offsets import Target  # noqa: PLC0415
+    from sparkrelay.runtime.instance.group_offsets import target  # noqa: PLC0415
     from sparkrelay.runtime.instance.stopped_group import require_stopped  # noqa: PLC0415
 
-    target, numbers = Target.parse(to), _numbers(partitions)
+    place, numbers = target(to), _numbers(partitions)
     with _opened(application_id, bootstrap_servers, command_config) as group:
-        new = group.look(topic, numbers, target)
+        new = group.look(topic, numbers, place)
         for line in changes(new, to):
             print(line)
         require_stopped(application_id, new.members)

@@ -33,7 +33,8 @@ _OPTIONS: Final = ("subscribe", "startingOffsets", "endingOffsets", "includeHead
 _OF_STREAMS: Final = (
     *("failOnDataLoss", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix"),
     *("kafkaConsumer.pollTimeoutMs", "maxOffsetsPerTrigger", "maxTriggerDelay", "minOffsetsPerTrigger"),
-    *("minPartitions", "maxRecordsPerPartition"),
+    *("minPartitions", "maxRecordsPerPartition", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+    "startingTimestamp",
 )
 #: The columns of Spark's Kafka source, in its order.
 _FIELDS: Final = (

@@ -70,6 +70,7 @@ class StreamsBuilder:
         value: Format | None = None,
         timestamp: str | None = None,
         name: str | None = None,
+        starting: Any = None,
     ) -> KStream:
         """Read topics as a stream.
 
@@ -87,12 +88,16 @@ class StreamsBuilder:
                 1970. By default, and where it is null, the record's own timestamp. A record with a time before 1970
                 does not decode: Kafka has no such timestamps.
             name: the stream's name, which the names of its stores begin with; by default its topics.
+            starting: where the topics are read first, while the group has no offsets of them: ``"earliest"``,
+                ``"latest"``, ``"24 hours ago"``, a datetime, or its text such as ``"2026-11-28T12:00:00Z"`` (the first
+                record of that time or later); an offset for each partition, ``{0: 23, 1: "earliest"}``; or a dict of
+                topic -> one of these. By default the setting ``auto.offset.reset`` says so.
 
         Raises:
             TopologyException: an argument is missing or of the wrong kind.
         """
         call_site = find_call_site()
-        rows = source(self._record, "stream", topics, key, value, timestamp, name, call_site)
+        rows = source(self._record, "stream", topics, key, value, timestamp, name, call_site, starting)
         self._record.source_view(name, topics, rows)
         made: KStream = frame_at(self._record, rows)
         return made
@@ -107,6 +112,7 @@ class StreamsBuilder:
         name: str | None = None,
         logged: bool = True,
         history: str | None = None,
+        starting: Any = None,
     ) -> KTable:
         """Read a topic as a table: the newest row of each key, as ``StreamsBuilder.table`` of Kafka Streams.
 
@@ -128,12 +134,13 @@ class StreamsBuilder:
                 the table is empty, and nothing reads the topic once more.
             history: how far back rows are known, such as ``"1 hour"``, from the newest timestamp of a row on. A row
                 that comes later than that, by what had come before its micro-batch, is left out.
+            starting: as of :meth:`stream`; ``"earliest"`` where ``auto.offset.reset`` is ``latest`` for the streams.
 
         Raises:
             TopologyException: an argument is missing or of the wrong kind.
         """
         call_site = find_call_site()
-        kept = self._table("table", topic, key, value, timestamp, name, logged, call_site, history)
+        kept = self._table("table", topic, key, value, timestamp, name, logged, call_site, history, starting)
         self._record.source_view(name, topic, kept)
         made: KTable = frame_at(self._record, kept)
         return made
@@ -174,6 +181,7 @@ class StreamsBuilder:
         logged: Any,
         call_site: CallSite,
         history: Any = None,
+        starting: Any = None,
     ) -> Rows:
         if not isinstance(topic, str):
             raise TopologyException(
@@ -184,7 +192,7 @@ class StreamsBuilder:
             raise TopologyException(
                 f'{call_site}: {method}() takes both formats, such as key=String("user"), value=Json("name string")'
             )
-        rows = source(self._record, method, topic, key, value, timestamp, None, call_site)
+        rows = source(self._record, method, topic, key, value, timestamp, None, call_site, starting)
         is_global = method == "global_table"
         places = key_places(rows)
         assert places is not None, "a key format that is taken here has a column"

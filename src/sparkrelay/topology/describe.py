@@ -160,6 +160,8 @@ def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
             )
             head = f"Sink: {leg.sink.name} (topic: {leg.sink.topic})"
             lines = [formats] if formats else []
+            if leg.sink.circular:
+                lines.append("circular: rows may come back from this topic")
             if leg.sink.to_all:
                 lines.append("each row goes to every partition")
             _append(at, _Part(leg.sink.name, head, lines, writes=(leg.sink.topic,)))
@@ -214,6 +216,7 @@ def _source_part(source: Source) -> _Part:
             ("key", _short_text(source.key)),
             ("value", _short_text(source.value)),
             ("timestamp", source.timestamp),
+            *((f"{topic} from" if len(source.topics) > 1 else "from", str(at)) for topic, at in source.starts.items()),
         )
         if text is not None
     )

@@ -48,6 +48,7 @@ class Ending(Frame):
         value: Format | None = None,
         headers: str | None = None,
         topics: Sequence[str] | None = None,
+        circular: bool = False,
         name: str | None = None,
     ) -> Any:
         """Write the rows to a topic, which must exist; with a StructType: as ``DataFrame.to``.
@@ -67,6 +68,8 @@ class Ending(Frame):
                 as ``kafka.headers`` is; it is no part of the value then. Without it there are none, but for a stream
                 that was read without formats, whose column ``headers`` is taken.
             topics: with a Column: all topics that it may name. Each is a sink of its own.
+            circular: True where rows may come back to steps that they have passed, as from a topic of retries. They go
+                round until a condition of yours ends that.
             name: the sink's name in ``describe()``.
 
         Raises:
@@ -79,37 +82,22 @@ class Ending(Frame):
         if isinstance(topic, Column):
             for chosen, rows in self._by_topic(topic, topics, call_site):
                 named = None if name is None else f"{name}-{chosen}"
-                rows.to(chosen, key=key, value=value, headers=headers, name=named)
+                rows.to(chosen, key=key, value=value, headers=headers, circular=circular, name=named)
             return None
         if topics is not None:
             raise TopologyException(
                 f'{call_site}: topics= of to({topic!r}) is for a topic by row, to(F.col("topic"), topics=[...])'
             )
         check_topic(topic, call_site)
+        if not isinstance(circular, bool):
+            raise TopologyException(f"{call_site}: circular={circular!r} of to({topic!r}) must be True or False")
         if not self._rows.schema.fields:
             raise TopologyException(f"{call_site}: to({topic!r}) writes rows without columns")
-        given: tuple[tuple[str, Any], ...] = (("key", key), ("value", value))
-        for place, form in given:
-            column = place == "key" and isinstance(form, str) and bool(form.strip())
-            if form is not None and not column and not isinstance(form, Format):
-                hint = f'String("{form}")' if isinstance(form, str) else "String(...), Json(...), Avro(...) or Raw(...)"
-                raise TopologyException(
-                    f"{call_site}: {place}= of to({topic!r}) takes a format such as {hint}, not {form!r}"
-                )
-        if isinstance(key, Format) and not key.has_fixed_bytes:
-            raise TopologyException(
-                f"{call_site}: key={type(key).__name__}(...) of to({topic!r}) has no fixed bytes, so equal keys could "
-                'go to different partitions; use String("column"), Integer, Long or Raw, or leave key= out'
-            )
-        if value is not None and value.schema_is_for_reading and value.schema is not None:
-            kind = type(value).__name__
-            raise TopologyException(
-                f"{call_site}: value={format_text(value)} of to({topic!r}) has a schema, which is for reading: columns "
-                f"are written as they are; select() and cast() them before, and write value={kind}()"
-            )
+        where = f"of to({topic!r})"
+        _check_formats(where, key, value, call_site)
         if headers is not None and (not isinstance(headers, str) or not headers.strip()):
             raise TopologyException(
-                f"{call_site}: headers={headers!r} of to({topic!r}) is the name of a column; make it first: "
+                f"{call_site}: headers={headers!r} {where} is the name of a column; make it first: "
                 'withColumn("headers", F.array(F.struct(F.lit("source").alias("key"), '
                 'F.lit("web").cast("binary").alias("value"))))'
             )
@@ -125,6 +113,7 @@ class Ending(Frame):
                 key=self._by_name(key),
                 value=self._by_name(value),
                 headers=self._by_name(headers),
+                circular=circular,
             )
         )
         return None
@@ -201,3 +190,27 @@ class Ending(Frame):
             )
         end = ActionNode(given=self._rows, call_site=call_site, name=check_name(name, call_site), action=action)
         self._record.end(end)
+
+
+def _check_formats(where: str, key: Any, value: Any, call_site: CallSite) -> None:
+    """Refuse a key or a value that cannot be written.
+
+    Raises:
+        TopologyException: it is no format, or one that is for reading; names ``where``.
+    """
+    for place, form in (("key", key), ("value", value)):
+        column = place == "key" and isinstance(form, str) and bool(form.strip())
+        if form is not None and not column and not isinstance(form, Format):
+            hint = f'String("{form}")' if isinstance(form, str) else "String(...), Json(...), Avro(...) or Raw(...)"
+            raise TopologyException(f"{call_site}: {place}= {where} takes a format such as {hint}, not {form!r}")
+    if isinstance(key, Format) and not key.has_fixed_bytes:
+        raise TopologyException(
+            f"{call_site}: key={type(key).__name__}(...) {where} has no fixed bytes, so equal keys could go to "
+            'different partitions; use String("column"), Integer, Long or Raw, or leave key= out'
+        )
+    if value is not None and value.schema_is_for_reading and value.schema is not None:
+        kind = type(value).__name__
+        raise TopologyException(
+            f"{call_site}: value={format_text(value)} {where} has a schema, which is for reading: columns are written "
+            f"as they are; select() and cast() them before, and write value={kind}()"
+        )

@@ -24,6 +24,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.building.row_checks import MULTIPLYING, check_of_table, check_places
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import quoted
+from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import AggregationNode
 from sparkrelay.topology.public_calls import checked_call, public_calls
 from sparkrelay.topology.reading.calls import Call, check_literals
@@ -160,22 +161,27 @@ class Frame(DataFrame):
             return DataFrame.__getitem__(self, item)
         return self._made(Call(find_call_site(), "[...]"), lambda: DataFrame.__getitem__(self, item))
 
-    def where(self, condition: Any) -> Any:
+    def where(self, condition: Any, *, name: str | None = None) -> Any:
         """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``.
 
         ``F.row_number().over(...) <= 10`` keeps the first rows of each key: a KTable, in which the place is called
         ``row_number``, and with ``F.rank()`` ``rank``.
+
+        Args:
+            condition: SQL text or a Column.
+            name: of such a table's store.
         """
-        return self._where("where", condition)
+        return self._where("where", condition, name)
 
-    def filter(self, condition: Any) -> Any:
+    def filter(self, condition: Any, *, name: str | None = None) -> Any:
         """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
-        return self._where("filter", condition)
+        return self._where("filter", condition, name)
 
-    def _where(self, method: str, condition: Any) -> Any:
+    def _where(self, method: str, condition: Any, name: Any) -> Any:
         if getattr(_inside, "calls", False):
             return DataFrame.filter(self, condition)
-        call = Call(find_call_site(), method)
+        call_site = find_call_site()
+        call = Call(call_site, method, name=check_name(name, call_site))
         check_literals(condition, call)
 
         def make() -> Any:
@@ -186,7 +192,13 @@ class Frame(DataFrame):
                     raise
                 return with_place(DataFrame.withColumn(self, PLACED, condition), self)
 
-        return self._made(call, make)
+        made = self._made(call, make)
+        if name is not None and made._rows.node is self._rows.node:
+            raise TopologyException(
+                f"{call_site}: name={name!r} of {method}() names the table of the first rows of each key, and this "
+                "makes none: leave it out"
+            )
+        return made
 
     def agg(self, *exprs: Any, name: str | None = None, logged: bool = True) -> Any:
         """Aggregate all rows to a table of one row, as ``DataFrame.agg``; the same as ``groupBy().agg(...)``."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.event_time import EventTime
     from sparkrelay.topology.rows import Rows
+    from sparkrelay.topology.starts import TopicStart
     from sparkrelay.topology.structure import Aggregation, Foreach, ForeachBatch, Show
 
 
@@ -29,7 +30,8 @@ class SourceNode(Node):
     """``builder.stream(...)``.
 
     Attributes:
-        options: of a ``readStream``: those that the settings of an instance must agree with.
+        brokers: those that a ``readStream`` names, which the settings of an instance must agree with; or None.
+        starts: topic -> where it is read first; without one the settings say so.
     """
 
     topics: tuple[str, ...]
@@ -37,7 +39,8 @@ class SourceNode(Node):
     value: Format | None
     timestamp: str | None
     name: str | None
-    options: Mapping[str, str] = field(default_factory=dict)
+    brokers: str | None = None
+    starts: Mapping[str, TopicStart] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -306,6 +309,7 @@ class SinkNode(End):
     key: Format | str | None
     value: Format | None
     headers: str | None = None
+    circular: bool = False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

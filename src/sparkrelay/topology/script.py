@@ -42,7 +42,7 @@ _TOKEN: Final = re.compile(
 _BLANK: Final = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*(?!\+).*?\*/)*", re.DOTALL)
 _CREATE: Final = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?(?P<kind>STREAM|GLOBAL\s+TABLE|TABLE)\b", re.IGNORECASE)
 _OPTIONS: Final = frozenset(
-    {"history", "key", "outputmode", "schema", "timestamp", "topic", "value", "watermark", "without_key"}
+    {"history", "key", "outputmode", "schema", "starting", "timestamp", "topic", "value", "watermark", "without_key"}
 )
 _KEYS: Final = {"string": String, "int": Integer, "bigint": Long, "binary": Raw}
 _VALUES: Final = {
@@ -166,10 +166,13 @@ class SqlScript:
             raise TopologyException(
                 f"{one.call_site}: the table {one.name} needs columns, or a value, and a key: OPTIONS (key 'column')"
             )
+        starting = options.get("starting")
+        if starting is not None and one.kind == "GLOBAL TABLE":
+            raise TopologyException(f"{one.call_site}: the global table {one.name} has no starting: all of it is read")
         with written_at(one.call_site):
             made: Any
             if one.kind == "STREAM":
-                made = builder.stream(one.topic, **formats, timestamp=options.get("timestamp"))
+                made = builder.stream(one.topic, **formats, timestamp=options.get("timestamp"), starting=starting)
                 if "watermark" in options:
                     found = _WATERMARK.fullmatch(options["watermark"].strip())
                     if found is None:
@@ -180,7 +183,7 @@ class SqlScript:
                     made = made.withWatermark(found["column"], found["delay"])
             elif one.kind == "TABLE":
                 formats |= {"timestamp": options.get("timestamp"), "history": options.get("history")}
-                made = builder.table(one.topic, **formats)
+                made = builder.table(one.topic, **formats, starting=starting)
             else:
                 made = builder.global_table(one.topic, **formats, timestamp=options.get("timestamp"))
         builder._record.views[one.name] = made._rows

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology.event_time import EventTime
     from sparkrelay.topology.parts import Part
     from sparkrelay.topology.rows import Rows
+    from sparkrelay.topology.starts import TopicStart
     from sparkrelay.types import BatchId
 
 
@@ -172,7 +173,8 @@ class Source:
         columns: all that it can give.
         changes: True for a repartition topic with the rows of a table, each as it was and as it is.
         raw: True for one with rows of a stream without formats, which are passed on as those are.
-        options: of a ``readStream``: those that the settings of an instance must agree with.
+        brokers: those that a ``readStream`` names, which the settings of an instance must agree with; or None.
+        starts: topic -> where it is read first; without one the settings say so.
     """
 
     name: str
@@ -185,7 +187,8 @@ class Source:
     columns: StructType
     changes: bool = False
     raw: bool = False
-    options: Mapping[str, str] = field(default_factory=dict)
+    brokers: str | None = None
+    starts: Mapping[str, TopicStart] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,6 +208,7 @@ class Sink:
         headers: the column of the message headers, or None.
         to_all: True to write each row to every partition of a repartition topic.
         carried: the columns that hold the key that the rows carry; none where some are missing.
+        circular: True where the user says that rows may come back from the topic.
     """
 
     name: str
@@ -218,6 +222,7 @@ class Sink:
     headers: str | None = None
     to_all: bool = False
     carried: tuple[str, ...] = ()
+    circular: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -196,7 +196,7 @@ def test_the_page_s_orders_wait(spark):
 
 def test_the_page_s_orders_find_their_customers(spark):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
-    scripts = run("Look things up in a table", **imports)
+    scripts = run("Join and combine tables", **imports)
     with TopologyTestDriver(scripts["orders_with_customers"](), spark=spark) as driver:
         orders, customers = driver.create_input_topic("orders"), driver.create_input_topic("customers")
         out = driver.create_output_topic("orders-with-customers")
@@ -378,6 +378,34 @@ def test_the_page_s_orders_have_a_topic_for_each_country(spark):
         assert driver.create_output_topic("orders-at").read_rows() == []
 
 
+def test_the_page_s_payments_are_tried_again(spark):
+    title = "A topic that the pipeline reads, too"
+    names = run(title, StreamsBuilder=StreamsBuilder, F=F, String=String, Json=Json)
+    with TopologyTestDriver(names["payments_with_retries"](), spark=spark) as driver:
+        driver.create_input_topic("payments").pipe_rows([(f"p{n}", {"amount": n * 90.0}) for n in range(1, 5)])
+        found = {
+            topic: [(row["id"], row["tries"]) for row in driver.create_output_topic(topic).read_rows()]
+            for topic in ("accepted", "rejected")
+        }
+    assert sorted(found["accepted"]) == [("p1", 1), ("p2", 2), ("p3", 3)]
+    assert found["rejected"] == [("p4", 3)]
+
+
+def test_the_page_s_table_has_its_records_times_and_headers(spark):
+    title = "Keep the timestamps and headers of a table's records"
+    names = run(title, StreamsBuilder=StreamsBuilder, F=F, String=String, Json=Json)
+    with TopologyTestDriver(names["dated_prices"](), spark=spark) as driver:
+        prices, orders = driver.create_input_topic("prices"), driver.create_input_topic("orders")
+        prices.pipe_input("X", {"price": 1.5}, timestamp=1000, headers=[("by", b"desk")])
+        orders.pipe_input("1", {"symbol": "X"})
+        prices.pipe_input("X", None, timestamp=2000)
+        orders.pipe_input("2", {"symbol": "X"})
+        found = driver.create_output_topic("priced-orders").read_rows()
+    assert found == [
+        {"id": "1", "symbol": "X", "price": 1.5, "priced_at": "1970-01-01T00:00:01.000Z", "priced_by": "desk"}
+    ]
+
+
 def test_the_page_s_ticks_name_the_busiest_machines(spark):
     processors = {"StatefulProcessor": StatefulProcessor, "Row": Row}
     names = run("Look at all keys now and then", StreamsBuilder=StreamsBuilder, String=String, Json=Json, **processors)
@@ -391,6 +419,37 @@ def test_the_page_s_ticks_name_the_busiest_machines(spark):
 
 
 # -- limits that pages name ------------------------------------------------------------------------------------------
+
+
+def test_the_page_s_calm_totals_come_with_each_tick(spark):
+    processors = {"StatefulProcessor": StatefulProcessor, "Row": Row}
+    given = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F, **processors}
+    names = run("Write each key at most once a minute", **given)
+    with TopologyTestDriver(names["calm_totals"](), spark=spark) as driver:
+        for user, amount in (("ada", 1.5), ("bob", 2.0), ("ada", 3.0)):
+            driver.create_input_topic("orders").pipe_input(user, {"amount": amount})
+        out = driver.create_output_topic("calm-totals")
+        assert out.read_rows() == []
+        driver.advance_wall_clock_time(dt.timedelta(minutes=1))
+        ada, bob = {"user": "ada", "orders": 2, "paid": 4.5}, {"user": "bob", "orders": 1, "paid": 2.0}
+        assert out.read_rows() == [ada, bob]
+        driver.create_input_topic("orders").pipe_input("bob", {"amount": 1.0})
+        driver.advance_wall_clock_time(dt.timedelta(minutes=1))
+        assert out.read_rows() == [{"user": "bob", "orders": 2, "paid": 3.0}]
+        driver.advance_wall_clock_time(dt.timedelta(minutes=1))
+        assert out.read_rows() == []
+
+
+def test_the_page_s_streams_are_aggregated_together(spark):
+    names = run("Aggregate several streams together", StreamsBuilder=StreamsBuilder, String=String, Json=Json, F=F)
+    with TopologyTestDriver(names["customers"](), spark=spark) as driver:
+        driver.create_input_topic("clicks").pipe_input("ada", {"page": "home"})
+        driver.create_input_topic("payments").pipe_input("ada", {"amount": 3.0})
+        driver.create_input_topic("payments").pipe_input("bob", {"amount": 2.0})
+        driver.create_input_topic("payments").pipe_input("ada", {"amount": 1.5})
+        rows = {row["user"]: row for row in driver.create_output_topic("customers").read_rows()}
+    assert rows["ada"] == {"user": "ada", "clicks": 1, "paid": 4.5, "most": 3.0}
+    assert rows["bob"] == {"user": "bob", "clicks": 0, "paid": 2.0, "most": 2.0}
 
 
 def test_updates_depend_on_where_micro_batches_end_and_the_last_row_does_not(spark):

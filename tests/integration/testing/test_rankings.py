@@ -426,3 +426,16 @@ def test_what_else_must_hold_holds_of_the_first_rows_alone(spark):
     wanted = frame.withColumn("n", by_price()).where(condition).select("bidder", "n").collect()
     assert sorted(found) == sorted(map(tuple, wanted))
     assert len(found) == 3
+
+
+def test_the_store_of_the_best_rows_has_a_name(spark):
+    builder = StreamsBuilder(spark)
+    bids = builder.stream("bids", key=String("bidder"), value=Json("auction long, price double"))
+    place = F.row_number().over(Window.partitionBy("auction").orderBy(F.desc("price")))
+    bids.withColumn("place", place).where("place <= 2", name="best").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("bids")
+        for bidder, price in (("a", 1.0), ("b", 3.0), ("c", 2.0)):
+            topic.pipe_input(bidder, {"auction": 7, "price": price})
+        rows = sorted((row["auction"], row["place"], row["bidder"]) for row in driver.store("best"))
+    assert rows == [(7, 1, "b"), (7, 2, "c")]

@@ -173,21 +173,26 @@ def added(spark, frame, **how):
     return builder.build()
 
 
+def test_brokers_agree_with_the_settings(spark):
+    stream = spark.readStream.format("sparkrelay").option("kafka.bootstrap.servers", "elsewhere:9092")
+    frame = stream.option("subscribe", "a").load()
+    settings = StreamsConfig.from_dict({"application.id": "a", "bootstrap.servers": "localhost:9092"})
+    with pytest.raises(TopologyException, match=r"elsewhere:9092.*bootstrap\.servers is 'localhost:9092'"):
+        as_configured(added(spark, frame.select("value")), settings, sources=True)
+
+
 @pytest.mark.parametrize(
-    ("name", "value", "error"),
+    ("option", "value", "shown"),
     [
-        ("startingOffsets", '{"a": {"0": 1}}', "sparkrelay offsets"),
-        ("startingOffsets", "latest", "auto.offset.reset is 'earliest'"),
-        ("kafka.bootstrap.servers", "elsewhere:9092", "bootstrap.servers is"),
+        ("startingOffsets", "latest", "from: latest"),
+        ("startingOffsets", '{"a": {"0": 1, "1": -2}}', "from: 0: 1, 1: earliest"),
+        ("startingTimestamp", "1000", "from: 1970-01-01T00:00:01+00:00"),
     ],
 )
-def test_options_agree_with_settings(spark, name, value, error):
+def test_where_a_stream_begins_is_described(spark, option, value, shown):
     stream = spark.readStream.format("sparkrelay").option("kafka.bootstrap.servers", "localhost:9092")
-    frame = stream.option("subscribe", "a").option(name, value).load()
-    config = {"auto.offset.reset": "earliest", "bootstrap.servers": "localhost:9092"}
-    settings = StreamsConfig.from_dict({"application.id": "a", **config})
-    with pytest.raises(TopologyException, match=error):
-        as_configured(added(spark, frame.select("value")), settings, sources=True)
+    frame = stream.option("subscribe", "a").option(option, value).load()
+    assert shown in str(added(spark, frame.select("value")).describe())
 
 
 def test_columns_that_the_sink_does_not_take_are_left_out(spark):

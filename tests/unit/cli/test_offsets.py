@@ -6,7 +6,7 @@ from sparkrelay.cli import app as command_line
 from sparkrelay.cli.offsets import changes, table
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.errors import ConfigException
-from sparkrelay.runtime.instance.group_offsets import NewOffsets, PartitionOffsets, Target
+from sparkrelay.runtime.instance.group_offsets import NewOffsets, PartitionOffsets, target
 from sparkrelay.types import TopicPartition
 
 IN, OUT = TopicPartition("in", 0), TopicPartition("orders-in", 11)
@@ -52,33 +52,34 @@ def test_what_would_be_set():
     ],
 )
 def test_where_to(text, listed, offset):
-    assert Target.parse(text) == Target(text, listed, offset)
+    place = target(text)
+    assert (place.text, place.listed, place.offset) == (text, listed, offset)
 
 
 def test_where_the_group_is():
-    assert Target.parse("current") == Target("current", current=True)
+    assert target("current") is None
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("2026-11-28T12:00:00", "has no time zone: write 2026-11-28T12:00:00Z"),
+        ("2026-11-28T12:00:00", "has no time zone: append Z for UTC"),
         ("1969-12-31T23:59:59Z", "is before 1970"),
-        ("-1", "must be earliest, latest, current, an offset, or a time"),
-        ("9" * 19, "must be earliest"),
-        ("soon", "must be earliest"),
-        ("", "must be earliest"),
+        ("-1", 'must be "earliest", "latest", a time'),
+        ("9" * 19, 'must be "earliest"'),
+        ("soon", 'must be "earliest"'),
+        ("", 'must be "earliest"'),
     ],
 )
 def test_nowhere(text, says):
     with pytest.raises(ConfigException, match=says):
-        Target.parse(text)
+        target(text)
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--to", "soon"], "--to 'soon' must be earliest"),
+        (["--to", "soon"], "--to 'soon' must be \"earliest\""),
         (["--to", "0", "--partitions", "0,x"], "--partitions '0,x' is not a list of numbers such as 0,2"),
         (["--to", "0", "--partitions", ""], "--partitions '' is not a list"),
     ],

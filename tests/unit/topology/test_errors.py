@@ -290,8 +290,47 @@ def test_a_circle(builder):
     stream = builder.stream("a")
     line = here()
     stream.where("true").to("a")
-    with fails(f"{line}: rows would go round in a circle, written to 'a' at {line} and read again at {source}"):
+    with fails(
+        f"{line}: rows would go round in a circle, written to 'a' at {line} and read again at {source}"
+    ) as raised:
         builder.build()
+    assert str(raised.value).endswith("or say that they may come back: to(..., circular=True)")
+
+
+def test_a_circle_that_is_said(builder):
+    builder.stream("a").where("value IS NULL").to("a", circular=True)
+    assert "      circular: rows may come back from this topic\n" in builder.build().describe()
+    builder.stream("b").to("c", circular=True)
+    builder.stream("c").to("b")
+    builder.stream("d").to("d")
+    with fails("written to 'd'"):
+        builder.build()
+    with fails("circular='yes' of to('a') must be True or False"):
+        builder.stream("e").to("a", circular="yes")
+
+
+def test_sources_that_begin_at_different_places(builder):
+    first = here()
+    builder.stream("a", starting="latest").where("value IS NULL").to("out")
+    line = here()
+    builder.stream("a", starting={0: 23}).where("key IS NULL").to("out-2")
+    words = f"{line}: topic 'a' is read from 0: 23 here and from latest at {first}, and an application has one position"
+    with fails(words):
+        builder.build()
+
+
+def test_a_source_that_begins_where_the_settings_say(builder):
+    first = here()
+    builder.stream("a").where("value IS NULL").to("out")
+    line = here()
+    builder.stream(["a", "b"], starting={"b": "latest", "a": "earliest"}).where("key IS NULL").to("out-2")
+    with fails(f"{line}: topic 'a' is read from earliest here and from auto.offset.reset at {first}"):
+        builder.build()
+
+
+def test_a_name_that_names_nothing(builder, flights):
+    with fails("name='best' of where() names the table of the first rows of each key, and this makes none"):
+        flights.where("true", name="best")
 
 
 def test_a_circle_of_several(builder):

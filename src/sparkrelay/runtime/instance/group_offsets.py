@@ -6,11 +6,10 @@ tasks' own commits, so that it can take precedence over the position in the stat
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.errors import (
@@ -22,6 +21,7 @@ from sparkrelay.errors import (
 from sparkrelay.runtime.contract.commit_notes import set_by_hand_note
 from sparkrelay.runtime.instance.stopped_group import StoppedGroup, require_stopped
 from sparkrelay.runtime.topics.ownership import other_owner
+from sparkrelay.topology.starts import Start
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -47,41 +47,18 @@ class PartitionOffsets:
         return None if self.first is None or self.end is None else max(0, self.end - max(self.group, self.first))
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The new position: an end of the log, an offset, a time, or the group's own offset.
+def target(text: str) -> Start | None:
+    """Return the new position that ``--to`` says; None for the group's own offset.
 
-    Attributes:
-        listed: ``EARLIEST``, ``LATEST`` or milliseconds since 1970, for ``list_offsets``; None for an offset.
-        current: whether it is the group's own offset.
+    Raises:
+        ConfigException: it says none.
     """
-
-    text: str
-    listed: int | None = None
-    offset: int | None = None
-    current: bool = False
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse earliest, latest, current, an offset or an ISO 8601 time; raises ConfigException for anything else."""
-        if text in {"earliest", "latest"}:
-            return cls(text, listed=EARLIEST if text == "earliest" else LATEST)
-        if text == "current":
-            return cls(text, current=True)
-        if re.fullmatch("[0-9]{1,18}", text):
-            return cls(text, offset=int(text))
-        try:
-            time = dt.datetime.fromisoformat(text)
-        except ValueError:
-            raise ConfigException(
-                f"--to {text!r} must be earliest, latest, current, an offset, or a time such as 2026-11-28T12:00:00Z"
-            ) from None
-        if time.tzinfo is None:
-            raise ConfigException(f"--to {text!r} has no time zone: write {text}Z for UTC, or {text}+01:00")
-        milliseconds = int(time.timestamp() * 1000)
-        if milliseconds < 0:
-            raise ConfigException(f"--to {text!r} is before 1970, the earliest time of a record")
-        return cls(text, listed=milliseconds)
+    if text == "current":
+        return None
+    try:
+        return Start.of(int(text) if re.fullmatch("[0-9]{1,18}", text) else text)
+    except ValueError as error:
+        raise ConfigException(f"--to {text!r} {error}, current or an offset") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +89,7 @@ class GroupOffsets(StoppedGroup):
         ends = self._admin.list_offsets(dict.fromkeys(existing, LATEST))
         return {p: PartitionOffsets(committed[p], first.get(p), ends.get(p)) for p in sorted(known) if p in committed}
 
-    def look(self, topic: str, numbers: Collection[int] | None, to: Target) -> NewOffsets:
+    def look(self, topic: str, numbers: Collection[int] | None, to: Start | None) -> NewOffsets:
         """Return the offsets that would be set, without setting them.
 
         Raises:
@@ -137,7 +114,7 @@ class GroupOffsets(StoppedGroup):
                 f"topic {topic!r} has no id, so the next start could not distinguish it from a replacement. Topics "
                 "have ids since Kafka 2.8: upgrade the brokers, or use sparkrelay reset"
             )
-        if to.current:
+        if to is None:
             partitions = self._with_offset(partitions, committed)
         then = self._targets(partitions, to, committed)
         return NewOffsets(
@@ -197,14 +174,15 @@ class GroupOffsets(StoppedGroup):
         return found
 
     def _targets(
-        self, partitions: Collection[TopicPartition], to: Target, committed: Mapping[TopicPartition, int]
+        self, partitions: Collection[TopicPartition], to: Start | None, committed: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        if to.current:
+        if to is None:
             return {partition: committed[partition] for partition in partitions}
         ends = self._admin.list_offsets(dict.fromkeys(partitions, LATEST))
-        if to.listed is not None:
-            found = self._admin.list_offsets(dict.fromkeys(partitions, to.listed))
-            if to.listed > time.time() * 1000 and max(found.values()) < 0:
+        now = int(time.time() * 1000)
+        if (listed := to.listed_at(now)) is not None:
+            found = self._admin.list_offsets(dict.fromkeys(partitions, listed))
+            if listed > now and max(found.values()) < 0:
                 raise ConfigException(f"--to {to.text} is in the future; write latest for the end of the log")
             # -1: no record after the time. Undecided records must not be skipped.
             return {p: ends[p] if offset < 0 else min(offset, ends[p]) for p, offset in found.items()}

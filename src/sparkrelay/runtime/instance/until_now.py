@@ -34,20 +34,16 @@ class Round:
     Args:
         first: first offset of each partition's log.
         ends: where each partition's records end.
-        skips: True where a group without an offset skips what is there (``auto.offset.reset=latest``).
     """
 
-    def __init__(self, first: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, skips: bool) -> None:
-        self._skips = skips
+    def __init__(self, first: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
         self.left = {partition: end for partition, end in ends.items() if end > first[partition]}
 
     def note(self, committed: Mapping[TopicPartition, int]) -> bool:
         """Take committed offsets; return whether all targets are reached."""
-        self.left = {one: end for one, end in self.left.items() if not self._is_reached(committed.get(one), end)}
+        # Tasks commit where they begin, so a group that skips what is there says so, too.
+        self.left = {one: end for one, end in self.left.items() if committed.get(one, -1) < end}
         return not self.left
-
-    def _is_reached(self, committed: int | None, end: int) -> bool:
-        return self._skips if committed is None else committed >= end
 
 
 def rounds(topology: Topology, names: TopicNames) -> list[list[str]]:
@@ -56,11 +52,11 @@ def rounds(topology: Topology, names: TopicNames) -> list[list[str]]:
     read = {leg.id: {(topic, one.internal) for one in leg.sources for topic in one.topics} for leg in legs}
     every = set[tuple[str, bool]]().union(*read.values())
     after = {topic: 0 for topic in every if not topic[1]}
-    # There are no circles, so no way is longer than this.
+    # Rows that go round are followed no further, so no way is longer than this.
     for _ in every:
         for leg in legs:
             known = [after[topic] for topic in read[leg.id] if topic in after]
-            written = None if leg.sink is None else (leg.sink.topic, leg.sink.internal)
+            written = None if leg.sink is None or leg.sink.circular else (leg.sink.topic, leg.sink.internal)
             if written in every and known:
                 after[written] = max(after.get(written, 0), max(known) + 1)
     found = [[*topics] for _, topics in itertools.groupby(sorted(after, key=after.__getitem__), after.__getitem__)]
@@ -82,13 +78,12 @@ class UntilNow:
 
     def __init__(self, context: RuntimeContext) -> None:
         self._group = context.config.application_id
-        self._skips = context.config.auto_offset_reset == "latest"
         self._client = context.client("until-now")
         try:
             context.connect(self._client)
             self._admin = Admin(self._client)
             sources, *self._coming = rounds(context.topology, context.names)
-            self._round = self._begun(sources, skips=self._skips)
+            self._round = self._begun(sources)
         except BaseException:
             self.close()
             raise
@@ -115,7 +110,7 @@ class UntilNow:
         while self._round.note(self._admin.committed_offsets(self._group, self._round.left)):
             if not self._coming:
                 return True
-            self._round = self._begun(self._coming[0], skips=False)
+            self._round = self._begun(self._coming[0])
             del self._coming[0]
         return False
 
@@ -123,11 +118,11 @@ class UntilNow:
         """Close the connections."""
         self._client.close()
 
-    def _begun(self, topics: Sequence[str], *, skips: bool) -> Round:
+    def _begun(self, topics: Sequence[str]) -> Round:
         counts = self._admin.partitions(topics)
         # A topic that is missing is named by the start, with what to do.
         partitions = [TopicPartition(topic, number) for topic in topics for number in counts[topic] or ()]
         first = self._admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
         ends = self._admin.list_offsets(dict.fromkeys(partitions, LATEST))
         log.debug("%s: waiting for the offsets %s", self._group, ends)
-        return Round(first, ends, skips=skips)
+        return Round(first, ends)

@@ -28,6 +28,7 @@ from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.changes import other_inputs
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.header import replaced_topics
+from sparkrelay.topology.starts import Start
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.runtime.topics.layout import TaskLayout
     from sparkrelay.runtime.topics.topics import Topics
+    from sparkrelay.topology.starts import TopicStart
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +137,8 @@ class TaskInitializer:
             seen |= source_offsets(task.source_changelogs, found.changelog_next, committed)
         tasks = [task for task, _ in ready]
         known = {partition: offset for task in tasks for partition, offset in task.position.offsets.items()}
-        first = self._first_offsets([p for p in inputs if p not in committed and p not in seen], known)
+        begun = {topic: start for task in tasks for topic, start in task.shape.starts.items()}
+        first = self._first_offsets([p for p in inputs if p not in committed and p not in seen], known, begun)
         self._warn_of_forgotten(commits, seen)
         moved = self._begun_anew(ready, seen, commits, topic_ids)
         moved |= self._moved_by_hand(commits, {p: offset for p, offset in seen.items() if p not in moved}, topic_ids)
@@ -162,7 +165,8 @@ class TaskInitializer:
                 )
         self._require_intended([task for task in tasks if task.attempt.intended])
         # From now on, changelogs that are source topics are noted as such.
-        self._commit(tasks, [*first, *(p for task in tasks for p in task.source_changelogs)], moved)
+        unset = [p for p in inputs if p not in committed]
+        self._commit(tasks, [*unset, *(p for task in tasks for p in task.source_changelogs)], moved)
         for task in tasks:
             task.restored()
             at = ", ".join(f"{partition}@{offset}" for partition, offset in task.position.offsets.items())
@@ -313,15 +317,46 @@ class TaskInitializer:
         return winning
 
     def _first_offsets(
-        self, partitions: Collection[TopicPartition], known: Mapping[TopicPartition, int]
+        self,
+        partitions: Collection[TopicPartition],
+        known: Mapping[TopicPartition, int],
+        starts: Mapping[str, TopicStart],
     ) -> Mapping[TopicPartition, int]:
         """Return where partitions without a group offset start.
 
         Tasks' earlier positions, ``known``, are kept: the log end has moved since.
         """
-        reset = {p: LATEST if self._latest(p) and p not in self._added else EARLIEST for p in partitions}
-        kept = {p: known[p] for p, where in reset.items() if where == LATEST and p in known}
-        return {**self._offsets({p: where for p, where in reset.items() if p not in kept}), **kept}
+        now = int(time.time() * 1000)
+        first = {p: self._start(p, starts) for p in partitions}
+        offsets = {p: start.offset for p, start in first.items() if start.offset is not None}
+        listed = {p: where for p, start in first.items() if (where := start.listed_at(now)) is not None}
+        kept = {p: known[p] for p, where in listed.items() if where != EARLIEST and p in known}
+        found = self._offsets({p: where for p, where in listed.items() if p not in kept})
+        earliest = self._offsets(dict.fromkeys(offsets, EARLIEST))
+        timed = [p for p in found if listed[p] not in {EARLIEST, LATEST}]
+        ends = self._offsets(dict.fromkeys([*offsets, *timed], LATEST))
+        for partition, offset in offsets.items():
+            if not earliest[partition] <= offset <= ends[partition]:
+                raise StreamsException(
+                    f"starting= says offset {offset} of {partition}, which has the offsets {earliest[partition]} to "
+                    f"{ends[partition]}; name one of these"
+                )
+        # -1: there is no record of that time or later.
+        return {p: ends[p] if offset < 0 else offset for p, offset in found.items()} | offsets | kept
+
+    def _start(self, partition: TopicPartition, starts: Mapping[str, TopicStart]) -> Start:
+        """Return where a partition without a group offset starts."""
+        said = starts.get(partition.topic)
+        if said is None or partition in self._added:
+            skips = self._latest(partition) and partition not in self._added
+            return Start.parse("latest" if skips else "earliest")
+        count = self._source_partitions.get(partition.topic, 0)
+        if (start := said.of(partition.partition)) is None or max(said.partitions, default=0) >= count:
+            named = ", ".join(map(str, sorted(said.partitions)))
+            raise StreamsException(
+                f"starting= names partitions {named} of {partition.topic}, which has {count}: name each of them"
+            )
+        return start
 
     def _require_intended(self, tasks: Collection[Task]) -> None:
         """Raise StreamsException if an intended batch cannot run again because its records are gone from the topic."""

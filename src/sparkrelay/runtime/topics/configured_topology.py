@@ -16,23 +16,19 @@ if TYPE_CHECKING:
 
 
 def _check_sources(topology: Topology, config: StreamsConfig) -> None:
-    """Refuse a ``readStream`` whose options say something else than the settings do.
+    """Refuse a ``readStream`` that names other brokers than the settings do.
 
     Raises:
         TopologyException: one does.
     """
-    settings = {
-        "kafka.bootstrap.servers": ("bootstrap.servers", config.bootstrap_servers),
-        "startingoffsets": ("auto.offset.reset", config.auto_offset_reset),
-    }
-    for leg in topology.legs:
-        for option, given in leg.source.options.items():
-            name, value = settings[option]
-            if given.strip().lower() != value.lower():
-                raise TopologyException(
-                    f"{leg.source.call_site}: the stream of {', '.join(leg.source.topics)} has {option}={given!r}, and "
-                    f"the setting {name} is {value!r}, which an instance goes by; set {name}, or leave the option out"
-                )
+    for source in (leg.source for leg in topology.legs):
+        given, known = source.brokers, config.bootstrap_servers
+        if given is not None and given.strip().lower() != known.lower():
+            raise TopologyException(
+                f"{source.call_site}: the stream of {', '.join(source.topics)} has kafka.bootstrap.servers={given!r}, "
+                f"and the setting bootstrap.servers is {known!r}, which an instance goes by; set bootstrap.servers, or "
+                "leave the option out"
+            )
 
 
 def as_configured(topology: Topology, config: StreamsConfig, *, sources: bool = False) -> Topology:

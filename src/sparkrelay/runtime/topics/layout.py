@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.runtime.topics.writers import Writers
     from sparkrelay.topology import Leg, Topology
+    from sparkrelay.topology.starts import TopicStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class TaskShape:
         timed_sinks: repartition topics that it writes whose rows carry event times for the watermark downstream.
         foreach_batch: True if it calls ``foreachBatch``.
         clocked: store -> its input topics, of steps by processing time.
+        starts: source topic -> where it is read first, where its source says so.
     """
 
     inputs: tuple[TopicPartition, ...]
@@ -87,6 +89,7 @@ class TaskShape:
     timed_sinks: frozenset[str] = frozenset()
     foreach_batch: bool = False
     clocked: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    starts: Mapping[str, TopicStart] = field(default_factory=dict)
 
     @property
     def source_changelogs(self) -> frozenset[TopicPartition]:
@@ -162,6 +165,7 @@ def lay_out(
             merged={store: topics for store, topics in grouped.items() if len(topics) > 1 or store in joins},
             joins=joins,
             foreach_batch=any(isinstance(leg.action, ForeachBatch) for leg in legs),
+            starts={topic: start for leg in legs for one in leg.sources for topic, start in one.starts.items()},
         )
         by_name = {name: counts[name] for name in names.sources(*legs)}
         for number in range(width):

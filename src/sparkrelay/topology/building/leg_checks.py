@@ -8,10 +8,10 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.structure import ForeachBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from sparkrelay.operators.emitting.step import EmittingStep
-    from sparkrelay.topology.structure import Aggregation, Leg
+    from sparkrelay.topology.structure import Aggregation, Leg, Source
 
 
 def check_legs(legs: Sequence[Leg]) -> None:
@@ -21,22 +21,14 @@ def check_legs(legs: Sequence[Leg]) -> None:
         TopologyException: rows go round in a circle, or a task would restore some of its stores; names the lines.
     """
     _check_circles(legs)
+    _check_starts(legs)
     _check_changelogs(legs)
     _check_batches(legs)
 
 
 def _check_circles(legs: Sequence[Leg]) -> None:
-    """Refuse legs whose rows come back to them: they would never end."""
-    following = {
-        leg.id: [
-            other
-            for other in legs
-            if leg.sink is not None
-            and leg.sink.internal == other.source.internal
-            and leg.sink.topic in other.source.topics
-        ]
-        for leg in legs
-    }
+    """Refuse legs whose rows come back to them, and may never end, unless the user has said so."""
+    following = {leg.id: [*_readers(leg, legs)] for leg in legs}
     done: set[str] = set()
 
     def visit(leg: Leg, way: list[Leg]) -> None:
@@ -45,7 +37,8 @@ def _check_circles(legs: Sequence[Leg]) -> None:
             route = " and ".join(f"{sink.topic!r} at {sink.call_site}" for sink in circle)
             raise TopologyException(
                 f"{circle[-1].call_site}: rows would go round in a circle, written to {route} and read again at "
-                f"{leg.source.call_site}; write to another topic"
+                f"{leg.source.call_site}; write to another topic, or say that they may come back: "
+                "to(..., circular=True)"
             )
         if leg.id not in done:
             for other in following[leg.id]:
@@ -54,6 +47,30 @@ def _check_circles(legs: Sequence[Leg]) -> None:
 
     for leg in legs:
         visit(leg, [])
+
+
+def _readers(leg: Leg, legs: Iterable[Leg]) -> Iterator[Leg]:
+    """Yield the legs that read what a leg writes, unless its rows may go round."""
+    sink = leg.sink
+    if sink is None or sink.circular:
+        return
+    for other in legs:
+        if any(sink.internal == one.internal and sink.topic in one.topics for one in other.sources):
+            yield other
+
+
+def _check_starts(legs: Iterable[Leg]) -> None:
+    """Refuse a topic that two sources read from different places: the group has one offset of it."""
+    first: dict[str, Source] = {}
+    for source in (source for leg in legs if not leg.keeps_global_table for source in leg.sources):
+        for topic in () if source.internal else source.topics:
+            other = first.setdefault(topic, source)
+            if other.starts.get(topic) != source.starts.get(topic):
+                here, there = (one.starts.get(topic, "auto.offset.reset") for one in (source, other))
+                raise TopologyException(
+                    f"{source.call_site}: topic {topic!r} is read from {here} here and from {there} at "
+                    f"{other.call_site}, and an application has one position in it; give both the same starting="
+                )
 
 
 def _check_changelogs(legs: Iterable[Leg]) -> None:

@@ -54,6 +54,7 @@ def _reusing(leg: Leg, part: Subtopology, why: str, *, from_beginning: bool) -> 
     elif others:
         # Their changelogs say how far they have seen it, and that need not be where the group's offset is.
         why = f"store {others[0]} is made of topic {topic}, too"
-    elif not from_beginning:
-        why = f"auto.offset.reset=latest leaves out what topic {topic} has at first, and a restore would read it"
+    elif not (leg.source.starts[topic].is_beginning if topic in leg.source.starts else from_beginning):
+        said = "starting=" if topic in leg.source.starts else "auto.offset.reset=latest"
+        why = f"{said} leaves out what topic {topic} has at first, and a restore would read it"
     return replace(leg, aggregation=replace(table, reuses_topic=not why, keeps_changelog=why))

@@ -98,7 +98,8 @@ def _source(node: Start, names: NodeNames) -> Source:
             internal=False,
             call_site=node.call_site,
             columns=columns,
-            options=node.options,
+            brokers=node.brokers,
+            starts=node.starts,
         )
     topic = f"{names[node]}-repartition"
     return Source(topic, (topic,), None, None, None, True, node.call_site, columns, node.changes, node.raw)
@@ -279,6 +280,7 @@ def _sink(end: AnyEnd, names: NodeNames) -> Sink | None:
                 end.call_site,
                 headers=end.headers,
                 carried=carried,
+                circular=end.circular,
             )
         case RepartitionNode():
             topic = f"{names[end]}-repartition"

@@ -16,9 +16,10 @@ from sparkrelay.topology.nodes import SourceNode
 from sparkrelay.topology.record import begin, projected
 from sparkrelay.topology.source_columns import source_columns
 from sparkrelay.topology.spread import Spread
+from sparkrelay.topology.starts import spark_starting, topic_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from sparkrelay.catalyst.tree import Plan
     from sparkrelay.topology.call_site import CallSite
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Options of a ``readStream`` in lower case that settings of an instance say, too.
-_AGREED: Final = frozenset({"kafka.bootstrap.servers", "startingoffsets"})
-_TAKEN: Final = _AGREED | {"subscribe", "includeheaders"}
+#: The option of a ``readStream`` that a setting of an instance says, too.
+_BROKERS: Final = "kafka.bootstrap.servers"
+#: Options in lower case that are taken; the topics of the others are the instance's business.
+_TAKEN: Final = frozenset(
+    {_BROKERS, "subscribe", "includeheaders", "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"}
+)
 
 
 def source(  # noqa: PLR0917 - as they are written
@@ -42,7 +46,8 @@ def source(  # noqa: PLR0917 - as they are written
     timestamp: Any,
     name: Any,
     call_site: CallSite,
-    options: Mapping[str, str] | None = None,
+    starting: Any = None,
+    brokers: str | None = None,
 ) -> Rows:
     """Write a source down; return its rows.
 
@@ -55,7 +60,8 @@ def source(  # noqa: PLR0917 - as they are written
         timestamp: likewise.
         name: likewise.
         call_site: the line that wrote it.
-        options: of a ``readStream``: those that the settings of an instance must agree with.
+        starting: likewise.
+        brokers: those that a ``readStream`` names.
 
     Raises:
         TopologyException: an argument is missing or of the wrong kind.
@@ -69,7 +75,8 @@ def source(  # noqa: PLR0917 - as they are written
         value=_with_schema(record, _value_format(method, value, call_site), topics, "value", call_site),
         timestamp=_timestamp(method, timestamp, key, value, call_site),
         name=check_name(name, call_site),
-        options=options or {},
+        brokers=brokers,
+        starts=topic_starts(starting, topics, f"{call_site}: starting={starting!r} of {method}()"),
     )
     columns = source_columns(node)
     whole = None if node.key is None or node.key.table_key_refusal is not None else node.key.known_columns("key")[0]
@@ -99,12 +106,6 @@ def relation_rows(record: Record, call: Call, at: Plan) -> Rows:
     key = tuple(sorted(options.items()))
     if key not in record.relations:
         topics = [topic.strip() for topic in options["subscribe"].split(",") if topic.strip()]
-        starts = options.get("startingoffsets")
-        if starts is not None and starts.strip().lower() not in {"earliest", "latest"}:
-            raise TopologyException(
-                f'{where}: startingOffsets={starts!r} of {options["subscribe"]!r} must be "earliest" or "latest" here; '
-                "to begin elsewhere, set the group's offsets: sparkrelay offsets"
-            )
         idle = sorted(name for name in options if name not in _TAKEN)
         if idle:
             log.warning("%s: the options %s have no effect: the instance's settings say that", where, ", ".join(idle))
@@ -117,7 +118,8 @@ def relation_rows(record: Record, call: Call, at: Plan) -> Rows:
             None,
             None,
             call.call_site,
-            {k: options[k] for k in _AGREED & {*options}},
+            spark_starting(options, topics, str(where)),
+            options.get(_BROKERS),
         )
     rows = record.relations[key]
     known = {column.name: place for place, column in enumerate(rows.columns)}

@@ -9,7 +9,7 @@ A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 def test_a_round_ends_with_the_last_target():
-    one = Round({A: 0, B: 0}, {A: 5, B: 3}, skips=False)
+    one = Round({A: 0, B: 0}, {A: 5, B: 3})
     assert not one.note({})
     assert not one.note({A: 5, B: 2})
     assert one.left == {B: 3}
@@ -17,13 +17,7 @@ def test_a_round_ends_with_the_last_target():
 
 
 def test_what_has_no_records_needs_no_offset():
-    assert Round({A: 5, B: 0}, {A: 5, B: 0}, skips=False).note({})
-
-
-def test_a_group_that_skips_what_is_there_need_not_have_an_offset():
-    one = Round({A: 0, B: 0}, {A: 5, B: 3}, skips=True)
-    assert not one.note({B: 2})
-    assert one.note({B: 3})
+    assert Round({A: 5, B: 0}, {A: 5, B: 0}).note({})
 
 
 def test_rounds_follow_the_repartition_topics(spark):

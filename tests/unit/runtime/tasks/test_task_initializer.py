@@ -1,5 +1,7 @@
 """Where tasks start, and when they are in service, without Spark and without a broker."""
 
+from dataclasses import replace
+
 import pytest
 from tests.doubles.clock import Clock
 from tests.doubles.state_updater import StateUpdater
@@ -31,6 +33,7 @@ from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.task_initializer import TaskInitializer
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.layout import TaskLayout
+from sparkrelay.topology.starts import topic_starts
 from sparkrelay.types import TaskId, TopicPartition
 
 ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
@@ -47,6 +50,8 @@ class Broker:
         self.end, self.group, self.fails, self.opened, self.ended = 100, {}, [], [], []
         self.notes = {}
         self.topic_ids = {}
+        #: The first offset of a record of some time or later.
+        self.by_time = None
         #: How far logs are decided, one look after another, then to their ends.
         self.decided = []
 
@@ -65,7 +70,7 @@ class Broker:
         if self.missing.intersection(p.topic for p in wanted):
             raise UnknownTopicException(f"{self.missing} did not exist within {timeout} s")
         end = self.decided.pop(0) if self.decided and read_committed and wanted else self.end
-        return {p: {EARLIEST: 3, LATEST: end}[where] for p, where in wanted.items()}
+        return {p: {EARLIEST: 3, LATEST: end}.get(where, self.by_time) for p, where in wanted.items()}
 
     def init(self, names, *, transaction_timeout_ms):
         self.opened += names
@@ -93,7 +98,7 @@ def service():
 
 @pytest.fixture
 def made(broker, service):
-    def make(reset="latest"):
+    def make(reset="latest", partitions=1):
         settings = {"application.id": "app", "bootstrap.servers": "h:1", "auto.offset.reset": reset}
         initializer = TaskInitializer(
             config=StreamsConfig.from_dict(settings),
@@ -104,7 +109,7 @@ def made(broker, service):
             state_updater=StateUpdater(),
             in_service=service,
         )
-        initializer.see(TaskLayout({}, {INTERNAL.topic: None}, {}, {"orders": 1}))
+        initializer.see(TaskLayout({}, {INTERNAL.topic: None}, {}, {"orders": partitions}))
         return initializer
 
     return make
@@ -227,6 +232,62 @@ def test_partitions_that_were_added_meanwhile_are_read_from_their_beginning(made
     initializer.initialize([task])
     assert task.position.offsets == {A: 100, B: 3}
     assert broker.ended == [{A: 100, B: 3}], "the next owner would not know"
+
+
+def starting(task, given):
+    task.shape = replace(task.shape, starts=topic_starts(given, ("orders",), "here"))
+    return task
+
+
+@pytest.mark.parametrize(
+    ("given", "by_time", "offset"),
+    [
+        ("earliest", None, 3),
+        ("latest", None, 100),
+        ("2026-11-28T12:00:00Z", 40, 40),
+        ("1 hour ago", 40, 40),
+        ("1 hour ago", -1, 100),
+        ({0: 23}, None, 23),
+        ({0: 3}, None, 3),
+        ({0: 100}, None, 100),
+    ],
+)
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_source_says_where_it_is_read_first(made, broker, reset, given, by_time, offset):
+    broker.by_time = by_time
+    task = starting(stateless(), given)
+    made(reset).initialize([task])
+    assert (task.position.offsets, broker.group) == ({A: offset}, {A: offset})
+    later = starting(stateless(), "earliest")
+    made(reset).initialize([later])
+    assert later.position.offsets == {A: offset}, "the group's offset decides from then on"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({0: 2}, "starting= says offset 2 of orders-0, which has the offsets 3 to 100"),
+        ({0: 101}, "starting= says offset 101 of orders-0"),
+        ({1: 23}, "starting= names partitions 1 of orders, which has 1"),
+        ({0: 23, 1: 23}, "starting= names partitions 0, 1 of orders, which has 1"),
+    ],
+)
+def test_a_place_that_the_topic_does_not_have_is_refused(made, broker, given, says):
+    with pytest.raises(StreamsException, match=says):
+        made().initialize([starting(stateless(), given)])
+    assert broker.group == {}
+
+
+def test_partitions_that_are_added_have_no_place_of_their_own(made):
+    initializer, task = made(), starting(stateless(ONE, A, B), {0: 23})
+    initializer.see(TaskLayout({}, {}, {}, {"orders": 2}))
+    initializer.initialize([task])
+    assert task.position.offsets == {A: 23, B: 3}
+
+
+def test_each_partition_is_named(made):
+    with pytest.raises(StreamsException, match="names partitions 1 of orders, which has 2: name each of them"):
+        made(partitions=2).initialize([starting(stateless(), {1: 23})])
 
 
 def test_a_state_that_has_seen_its_input_decides_the_offset(made, broker, service):
