@@ -41,7 +41,8 @@ def main() -> int:
         choices=[name for names in QUERIES_OF.values() for name in names],
         metavar="QUERY",
         action="append",
-        help=f"for latency {', '.join(QUERIES_OF['latency'])} (totals), for nexmark q0 to q23 (all); may be repeated",
+        help=f"for latency {', '.join(QUERIES_OF['latency'])} (totals), for nexmark q0 to q23, for changes a statement "
+        "(all); may be repeated",
     )
     parser.add_argument(
         "--rate",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from bench.changes import Growth, changes
 from bench.drain import drain
 from bench.driver import driver
 from bench.expiry import expiry
@@ -20,6 +21,7 @@ from bench.nexmark.queries import QUERIES as NEXMARK_QUERIES
 from bench.queries import queries
 from bench.start import start
 from bench.state import Sizes, state
+from bench.statements import STATEMENTS
 from bench.steady import steady
 from bench.wide import WideWorkload, wide
 from bench.windows import WindowWorkload
@@ -205,6 +207,24 @@ def _state(servers: str, run: Run) -> Lines:
     return state(servers, sizes=sizes, systems=run.systems, repeats=run.repeats, on_figures=run.on_figures)
 
 
+def _changes(servers: str, run: Run) -> Lines:
+    growth = Growth((500, 5000), changes=1000) if run.quick else Growth()
+    growth = replace(growth, keys=tuple(run.options.keys)) if run.options.keys else growth
+    spark = spark_session("changes", **{"spark.master": "local[2]", "spark.ui.enabled": "false"})
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        return changes(
+            servers,
+            spark,
+            growth=growth,
+            names=run.queries("changes") or list(STATEMENTS),
+            repeats=run.options.repeats or 1,
+            on_figures=run.on_figures,
+        )
+    finally:
+        spark.stop()
+
+
 def _nexmark(servers: str, run: Run) -> Lines:
     names = run.queries("nexmark") or list(NEXMARK_QUERIES)
     # For the answers that SQL has: no work while an instance runs. Long ones do not fit into the usual heap of 1 GB.
@@ -242,10 +262,11 @@ PARTS: dict[str, Callable[[str, Run], Lines]] = {
     "flat": _flat,
     "wide": _wide,
     "driver": _driver,
+    "changes": _changes,
     "nexmark": _nexmark,
 }
 #: The parts that have several queries.
-QUERIES_OF = {"latency": tuple(LATENCY_QUERIES), "nexmark": tuple(NEXMARK_QUERIES)}
+QUERIES_OF = {"latency": tuple(LATENCY_QUERIES), "changes": tuple(STATEMENTS), "nexmark": tuple(NEXMARK_QUERIES)}
 #: What no peer has.
-RELAY_ONLY = ("letters", "formats", "queries", "flat", "wide", "driver")
+RELAY_ONLY = ("letters", "formats", "queries", "flat", "wide", "driver", "changes")
 WITHOUT_BROKER = ("driver",)

@@ -247,6 +247,16 @@ def _driver(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     return [table]
 
 
+def _changes(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    title = f"Changes a second, median of {lines[0]['runs']}; x few: its own with the fewest keys = 1"
+    table = _table(title, "statement", "keys", "changes/s", "x few", "changes/core-s", "bytes a key")
+    for line in lines:
+        figures = (f"{line['changes_per_cpu_s']:,}", f"{line['bytes_a_key']:,}")
+        rate = (f"{line['changes_per_s']:,}", f"{line['to_few_keys']:.2f}")
+        table.add_row(line["statement"], f"{line['keys']:,}", *rate, *figures)
+    return [table]
+
+
 def _nexmark(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     """Make a row for each query, and one for the geometric means of ratios."""
     names = list(dict.fromkeys(line["variant"] for line in lines))
@@ -315,5 +325,6 @@ _PARTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], list[Table]]] = {
     "steady": _steady,
     "state": _state,
     "driver": _driver,
+    "changes": _changes,
     "nexmark": _nexmark,
 }
