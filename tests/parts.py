@@ -104,7 +104,16 @@ INSTANCES = ("runtime", "datasources", "simulate", "topology")
 FIRST_HOUR = ("demo", "new_project", "notebook", "readme", "tutorial")
 POINTS = ("fault_points",)
 MOMENTS = ("random_kills", "crowd", "takeover", "state_kill")
-FEATURES = ("dead_letters", "foreach_batch", "front_door", "history", "queries", "statements", "transformations")
+FEATURES = (
+    "dead_letters",
+    "foreach_batch",
+    "front_door",
+    "history",
+    "programs",
+    "queries",
+    "statements",
+    "transformations",
+)
 TOPICS = ("changing_topics",)
 CLUSTERS = ("broker", "executor_kill", "older_transactions", "standalone", "yarn")
 

@@ -133,7 +133,8 @@ class Generator:
             (6, self._composed),
             (2, self._joined_windows),
             (5, self._subquery),
-            (1, self._sets),
+            (3, self._sets),
+            (6, self._running),
             (2, self._lateral),
             (1, self._sorted),
             (1, self._drawn),
@@ -534,6 +535,69 @@ class Generator:
         text = f"(SELECT {', '.join(columns)} FROM {inner} WHERE {condition})"
         return _Rel(text, columns, True, inexact=rel.inexact, located=False)
 
+    # -- running aggregates ---------------------------------------------------------------------------------------
+
+    def _running(self) -> _Rel:
+        """Return a stream with functions over frames, perhaps over what others have made."""
+        r = self._r
+        rel = self._stream(timed=True)
+        # Frames of rows need an order without ties: of one key it is that of arrival.
+        by = r.choice([["k"], ["k"], [name for name in ("k", "g") if name in rel.columns], ["g"], ["fk"]])
+        by = by if {*by} <= rel.columns.keys() else ["k"]
+        rel = self._framed(rel, by)
+        if r.random() < 0.25:
+            self._note("frames over frames")
+            rel = self._framed(rel, by)
+        self._made.until = (rel.time or "",)
+        return rel
+
+    def _framed(self, rel: _Rel, by: list[str]) -> _Rel:
+        r = self._r
+        time = rel.time or ""
+        partition = f"PARTITION BY {', '.join(by)} ORDER BY {time}"
+        frames = ["RANGE UNBOUNDED PRECEDING", "RANGE CURRENT ROW", ""]
+        frames += [f"RANGE BETWEEN INTERVAL {n} SECONDS PRECEDING AND CURRENT ROW" for n in (1, 7, 30)]
+        if "k" in by:
+            places = [("UNBOUNDED PRECEDING", "CURRENT ROW")] * 3
+            places += [(f"{n} PRECEDING", end) for n in (1, 4) for end in ("CURRENT ROW", "1 PRECEDING", "2 FOLLOWING")]
+            frames = [*frames[:4], *(f"ROWS BETWEEN {start} AND {end}" for start, end in places)]
+        items, columns, inexact = list(rel.columns), dict(rel.columns), {*rel.inexact}
+        for _ in range(r.choice([1, 1, 2, 3])):
+            text, kind, exact = self._function(rel, ordered="k" in by)
+            frame = r.choice(frames)
+            if text.startswith(("lag", "lead", "row_number")):
+                frame = "ROWS"
+            self._note(f"frame of {'rows' if frame.startswith('ROWS') else 'times'}")
+            over = f"{partition}⟦¦, seq⟧" if frame.startswith("ROWS") else partition
+            name = self._name("w")
+            items.append(f"{text} OVER ({over}{'' if frame == 'ROWS' else f' {frame}'}) AS {name}")
+            columns[name] = kind
+            if not exact:
+                inexact.add(name)
+        nulls = self._left_out(rel, [(name, name, "") for name in by], window=False)
+        where = " AND ".join(f"⟦true¦{name} IS NOT NULL⟧" for name in (*nulls, time))
+        text = f"(SELECT {', '.join(items)} FROM {rel.text} WHERE {where})"
+        return _Rel(text, columns, False, rel.key, time, rel.unique, frozenset(inexact))
+
+    def _function(self, rel: _Rel, *, ordered: bool) -> tuple[str, str, bool]:
+        """Return a function over a window, its type, and whether it is exact; ``ordered`` if there are no ties."""
+        r = self._r
+        plain = self._of(rel, *_PLAIN)
+        small = [name for name in rel.columns if name in _SMALL and name not in rel.inexact]
+        ways: list[tuple[str, str, bool]] = [("count(*)", "bigint", True)]
+        for name in self._some(small, 0, 2):
+            kind = "double" if name in {"x", "y"} else "bigint"
+            ways += [(f"sum({name})", kind, True), (f"avg({name})", "double", True)] * 2
+            ways.append((f"stddev({name})", "double", False))
+        for name in self._some([one for one in plain if rel.columns[one] not in {"float", "double"}], 0, 2):
+            ways += [(f"{word}({name})", rel.columns[name], True) for word in ("min", "max")]
+            ways += [(f"count({name})", "bigint", True), (f"max_by({name}, seq)", rel.columns[name], True)]
+            if ordered:
+                ways += [(f"{word}({name})", rel.columns[name], True) for word in ("lag", "lag", "lead")]
+        if ordered:
+            ways.append(("row_number()", "int", True))
+        return r.choice(ways)
+
     # -- joins ----------------------------------------------------------------------------------------------------
 
     def _sides(self, left: _Rel, right: _Rel, most: int = 3) -> tuple[list[str], dict[str, str], frozenset[str]]:
@@ -626,7 +690,7 @@ class Generator:
         if "fk" in left.columns and "id" in right.columns:
             ways += [("foreign key", "l.fk = r.id")] * 3
         if "g" in left.columns and "g" in right.columns:
-            ways += [("other columns", "l.g = r.g"), ("no equal columns", "l.g < r.g")]
+            ways += [("other columns", "l.g = r.g")] * 2 + [("no equal columns", "l.g < r.g")]
         sort, on = r.choice(ways or [("no equal columns", "true")])
         if r.random() < 0.2 and "g" in left.columns and "g" in right.columns:
             on += " AND l.g = r.g"
