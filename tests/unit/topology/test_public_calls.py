@@ -92,7 +92,7 @@ def test_wrong_values_raise_topology_exception_or_nothing(made, owner, method, p
         (lambda s: s.to(), "KStream.to() needs its argument 'topic'; the call is to(topic, key=, value=, headers="),
         (lambda s: s.to("t", keys=3), "KStream.to() has no argument keys=3: did you mean key=?; the call is to(topic"),
         (lambda s: s.to("t", String("k")), "has one argument too many, String(column='k'), which needs its name; the"),
-        (lambda s: s.where(), "KStream.where() needs its argument 'condition'; the call is where(condition)"),
+        (lambda s: s.where(), "KStream.where() needs its argument 'condition'; the call is where(condition, name=)"),
         (lambda s: s.where("a", condition="b"), "has its argument 'condition' twice: by place and as condition='b'"),
         (lambda s: s.dropna(x=1), "KStream.dropna() has no argument x=1; the call is dropna(how="),
         (lambda s: s.fillna(), "KStream.fillna() needs its argument 'value'"),
