@@ -41,25 +41,29 @@ class Statement:
 
 #: Source -> name of its key's column, and its values' columns.
 SOURCES: Final[dict[str, tuple[str, str]]] = {
-    "people": ("id", "city string, age long"),
+    "people": ("person", "city string, age long"),
     "shops": ("shop", "city string, size long"),
     "orders": ("user", "number long, n long, at timestamp"),
 }
 STATEMENTS: Final[dict[str, Statement]] = {
     "join": Statement(
-        "SELECT id, shop, people.age, shops.size FROM people JOIN shops ON people.city = shops.city", "people", "shops"
+        "SELECT person, shop, people.age, shops.size FROM people JOIN shops ON people.city = shops.city",
+        "people",
+        "shops",
     ),
     "full-join": Statement(
-        "SELECT id, shop, people.age, shops.size FROM people FULL JOIN shops ON people.city = shops.city",
+        "SELECT person, shop, people.age, shops.size FROM people FULL JOIN shops ON people.city = shops.city",
         "people",
         "shops",
     ),
     "exists": Statement(
-        "SELECT id, age FROM people WHERE EXISTS (SELECT 1 FROM shops WHERE shops.city = people.city AND size > 50)",
+        "SELECT person, age FROM people WHERE EXISTS (SELECT 1 FROM shops WHERE shops.city = people.city AND size > 9)",
         "people",
         "shops",
     ),
-    "copied-side": Statement("SELECT id, age FROM people WHERE age > (SELECT avg(size) FROM shops)", "people", "shops"),
+    "copied-side": Statement(
+        "SELECT person, age FROM people WHERE age > (SELECT avg(size) FROM shops)", "people", "shops"
+    ),
     "except": Statement("SELECT city FROM people EXCEPT SELECT city FROM shops WHERE size > 50", "people", "shops"),
     "running-sum": Statement(
         f"SELECT user, number, sum(n) {_BY_USER} ROWS UNBOUNDED PRECEDING) AS total FROM orders", "orders"
