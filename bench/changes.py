@@ -22,11 +22,11 @@ from bench.machine import load_average
 from bench.nexmark.answers import differing, rows_of
 from bench.nexmark.compare import newest
 from bench.results import read_messages
-from bench.statements import SOURCES, STATEMENTS, Rows, write
+from bench.state import disk_bytes
+from bench.statements import SOURCES, STATEMENTS, Rows
 from bench.systems import RELAY, Variant
 from bench.topics import run_topics
 from bench.workload import PARTITIONS, write_values
-from sparkrelay import StreamsBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -115,8 +115,8 @@ def _run(bootstrap_servers: str, spark: SparkSession, name: str, keys: int, coun
             write_values(bootstrap_servers, sources[statement.changing], changed)
             batches = instance.batches_until_still(count, _TIMEOUT_S)
             instance.stop()
-        stored = sum(file.stat().st_blocks for file in folder.rglob("*") if file.is_file()) * 512
-        rows = _check(bootstrap_servers, spark, name, made, sources, sink)
+        stored = disk_bytes(folder)
+        rows = _check(bootstrap_servers, spark, name, made, sink)
     busy = [batch for batch in batches if batch["read"]]
     return {
         "changes_per_s": round(count / (busy[-1]["ended"] - busy[0]["began"])),
@@ -129,9 +129,7 @@ def _run(bootstrap_servers: str, spark: SparkSession, name: str, keys: int, coun
     }
 
 
-def _check(  # noqa: PLR0917 - what was read, and what was written
-    bootstrap_servers: str, spark: SparkSession, name: str, made: dict[str, Rows], sources: dict[str, str], sink: str
-) -> int:
+def _check(bootstrap_servers: str, spark: SparkSession, name: str, made: dict[str, Rows], sink: str) -> int:
     """Compare what a statement wrote with Spark SQL's answer; return how many rows it has.
 
     Raises:
@@ -145,11 +143,10 @@ def _check(  # noqa: PLR0917 - what was read, and what was written
         frame = spark.createDataFrame(pa.table({key: names, "value": values})).select(key, parsed)
         frame.select(key, "value.*").createOrReplaceTempView(source)
     wanted = spark.sql(statement.text).toArrow()
-    table = write(StreamsBuilder(spark), statement, sources, sink)
     records = (
         (message.key(), message.value()) for messages in read_messages(bootstrap_servers, sink) for message in messages
     )
-    values = newest(records) if table else (value or b"{}" for _, value in records)
+    values = newest(records) if statement.is_of_tables else (value or b"{}" for _, value in records)
     parts = list(rows_of(values, wanted.schema.remove_metadata()))
     found = pa.concat_tables([wanted.schema.remove_metadata().empty_table(), *parts])
     if lines := differing(found, wanted, frozenset()):

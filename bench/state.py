@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from bench.systems import System
 
-__all__ = ["Sizes", "state"]
+__all__ = ["Sizes", "disk_bytes", "state"]
 
 _TIMEOUT_S = 3600.0
 _READ_TIMEOUT_S = 60.0
@@ -165,7 +165,7 @@ def _run(  # noqa: PLR0917 - what to run, on what, and what comes of it
             batches = instance.batches_until(filled + records, _TIMEOUT_S)
             memory = memory_mb(instance.pid)
             instance.stop()
-        disk = _disk_mb(folder)
+        disk = disk_bytes(folder) >> 20
         _check(variant.name, bootstrap_servers, sink, expected)
         shutil.rmtree(folder)
         restored = _restore(variant, orders)
@@ -201,10 +201,10 @@ def _restore(variant: Variant, orders: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _disk_mb(folder: Path) -> int:
-    """Return what the files below a folder take on the disk, MB."""
+def disk_bytes(folder: Path) -> int:
+    """Return what the files below a folder take on the disk."""
     files = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
-    return sum(file.stat().st_blocks for file in files) * 512 >> 20
+    return sum(file.stat().st_blocks for file in files) * 512
 
 
 def _check(name: str, bootstrap_servers: str, sink: str, expected: _Expected) -> None:

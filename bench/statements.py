@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from sparkrelay import Json, KTable, StreamsBuilder, String
+from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.records.partition import murmur2_partitions
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ class Statement:
     def sources(self) -> tuple[str, ...]:
         """All that it reads."""
         return (self.changing,) if self.still is None else (self.changing, self.still)
+
+    @property
+    def is_of_tables(self) -> bool:
+        """True where its rows are a table's: the newest of each key counts."""
+        return "orders" not in self.sources
 
 
 #: Source -> name of its key's column, and its values' columns.
@@ -75,17 +80,15 @@ STATEMENTS: Final[dict[str, Statement]] = {
 }
 
 
-def write(builder: StreamsBuilder, statement: Statement, topics: Mapping[str, str], sink: str) -> bool:
-    """Write a statement down; return whether its rows are a table's."""
+def write(builder: StreamsBuilder, statement: Statement, topics: Mapping[str, str], sink: str) -> None:
+    """Write a statement down."""
     for name in statement.sources:
         key, columns = SOURCES[name]
         if name == "orders":
             builder.stream(topics[name], key=String(key), value=Json(columns), name=name)
         else:
             builder.table(topics[name], key=String(key), value=Json(columns), name=name)
-    rows = builder.sql(statement.text)
-    rows.to(sink, value=Json())
-    return isinstance(rows, KTable)
+    builder.sql(statement.text).to(sink, value=Json())
 
 
 class Rows:
@@ -102,7 +105,6 @@ class Rows:
         self._random = np.random.default_rng(seed)
         self._cities = self._random.integers(0, max(1, keys // 10), keys)
         self._names = [f"{source[0]}{number:07}" for number in range(keys)]
-        self._homes: list[int] = []
         self._count = 0
         #: Every row, or the newest of each key.
         self.rows: dict[str | int, tuple[str, ...]] = {}

@@ -347,9 +347,10 @@ class TaskInitializer:
     def _start(self, partition: TopicPartition, starts: Mapping[str, TopicStart]) -> Start:
         """Return where a partition without a group offset starts."""
         said = starts.get(partition.topic)
-        if said is None or partition in self._added:
-            skips = self._latest(partition) and partition not in self._added
-            return Start.parse("latest" if skips else "earliest")
+        if partition in self._added:
+            return Start.parse("earliest")
+        if said is None:
+            return Start.parse("latest" if self._latest(partition) else "earliest")
         count = self._source_partitions.get(partition.topic, 0)
         if (start := said.of(partition.partition)) is None or max(said.partitions, default=0) >= count:
             named = ", ".join(map(str, sorted(said.partitions)))

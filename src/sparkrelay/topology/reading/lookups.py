@@ -336,7 +336,7 @@ def _where_the_table_is(
     if call.grace is not None:
         if behind_state(stream.node) or len([*ways_back(stream.node)]) > 1:
             # A leg keeps one store, and a store of rows that wait has one leg.
-            stream = sent_by(record, stream, places, call.call_site, name=None)
+            stream = sent_by(record, stream, places, call.call_site)
         stream = _delayed(reader, stream, places)
     stream = sent_by(record, stream, places, call.call_site, name=name)
     record.use(stream)

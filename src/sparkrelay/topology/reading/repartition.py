@@ -45,9 +45,7 @@ def repartitioned(  # noqa: PLR0917 - what the call names
     numbers = [column_number(rows, column, "repartition", call_site) for column in columns]
     places = [next(place for place, one in enumerate(rows.columns) if one.number == number) for number in numbers]
     chosen = check_name(name, call_site)
-    by = unique(column.name for column in rows.columns)
-    words = [by[place] for place in places]
-    return sent_by(record, rows, places, call_site, name=chosen, words=words, partitions=partitions, explicit=True)
+    return sent_by(record, rows, places, call_site, name=chosen, partitions=partitions, explicit=True)
 
 
 def sent_by(
@@ -81,13 +79,15 @@ def sent_by(
     """
     names = unique(column.name for column in rows.columns)
     by = tuple(names[place] for place in places)
+    if words is None:
+        words = by if explicit else [rows.columns[place].name for place in places]
     node = RepartitionNode(
         call_site=call_site,
         text=text or f"repartition({', '.join(map(repr, by))})",
         given=rows,
         columns=by,
         name=name,
-        words=tuple(words if words is not None else (rows.columns[place].name for place in places)),
+        words=tuple(words),
         partitions=partitions,
         explicit=explicit,
         changes=changes,

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 #: The option of a ``readStream`` that a setting of an instance says, too.
 _BROKERS: Final = "kafka.bootstrap.servers"
-#: Options in lower case that are taken; the topics of the others are the instance's business.
+#: Options, in lower case, that have an effect here.
 _TAKEN: Final = frozenset(
     {_BROKERS, "subscribe", "includeheaders", "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"}
 )
