@@ -109,6 +109,17 @@ TOGETHER = (
 )
 
 
+#: Unit tests that analyse pipelines in a Spark session: one process has it, and warms it up once.
+WITH_SESSION = tuple(
+    f"tests/unit/{place}"
+    for place in (
+        *("catalyst/", "topology/", "runtime/compile/", "runtime/group/", "runtime/instance/", "runtime/topics/"),
+        *("runtime/batch/test_global_tables.py", "runtime/spark/test_executor_target.py"),
+        "runtime/thread/test_membership.py",
+    )
+)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Give what stands together to one process, first; and all other tests one by one, whichever process is free.
@@ -121,6 +132,8 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid):
+            if nodeid.startswith(WITH_SESSION):
+                return "with a session"
             return next((place for place in TOGETHER if nodeid.startswith(place)), nodeid)
 
     return Together(config, log)

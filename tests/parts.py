@@ -183,7 +183,7 @@ def _together(name: str, what: str, options: Sequence[str], parts: Iterable[Part
 
 _SESSIONS = _together(
     "with-session",
-    "one test a feature on a broker and Spark, one kill of each kind",
+    "one test a feature on a broker and Spark, one kill of an instance",
     WITH_SPARK,
     (part for part in PARTS if part.options == WITH_SPARK),
 )

@@ -3,12 +3,17 @@
 import time
 
 import pytest
-from tests.marks import marked
 
 #: Twenty times the session timeout.
 OUTAGE_SECONDS = 60
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.in_order, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.chaos,
+    pytest.mark.in_order,
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +29,7 @@ def complaints(instance):
     return instance.log.read_text(errors="replace").count("the broker closed the connection")
 
 
-@pytest.mark.parametrize("goes", marked(["kill", "stop", "pause"], {"kill"}))
+@pytest.mark.parametrize("goes", ["kill", "stop", "pause"])
 def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
     instance = fleet.running or fleet.start(spare=False)
     ledger.wait_for_results(fleet)
@@ -43,7 +48,6 @@ def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
     wait_until(lambda: instance.ask("status") == "RUNNING", "the trouble is not over")
 
 
-@pytest.mark.long
 def test_the_broker_is_gone_for_a_minute(kafka, fleet, ledger, wait_until):
     instance = fleet.ensure_running()
     ledger.wait_for_results(fleet)
@@ -59,7 +63,6 @@ def test_the_broker_is_gone_for_a_minute(kafka, fleet, ledger, wait_until):
     ledger.read_again()
 
 
-@pytest.mark.long
 def test_an_instance_stops_while_the_broker_is_away(kafka, fleet, ledger, wait_until):
     instance = fleet.running
     # A late reader finds what the earlier one found.

@@ -6,9 +6,14 @@ import signal
 
 import pytest
 from tests.chaos.instances import EVERYTHING
-from tests.marks import marked
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.in_order, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.chaos,
+    pytest.mark.in_order,
+    pytest.mark.long,
+    pytest.mark.timeout(900),
+]
 
 
 @pytest.fixture
@@ -34,7 +39,7 @@ def wait_for_share(wait_until, cluster):
     return wait
 
 
-@pytest.mark.parametrize("number", marked([0, 1], {0}))
+@pytest.mark.parametrize("number", [0, 1])
 def test_an_executor_is_killed_and_its_replacement_takes_its_slot(number, cluster, ledger, seed, wait_for_share):
     identities = wait_for_share()
     ledger.write_and_read_half(400, cluster.tail)
@@ -48,7 +53,6 @@ def test_an_executor_is_killed_and_its_replacement_takes_its_slot(number, cluste
     ledger.wait_for_results(cluster)
 
 
-@pytest.mark.long
 def test_all_executors_are_killed_and_the_instance_waits_for_new_ones(cluster, ledger, wait_for_share):
     identities = wait_for_share()
     ledger.write_and_read_half(400, cluster.tail)

@@ -100,7 +100,8 @@ def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
     ledger.wait_for_results(fleet)
 
 
-@pytest.mark.parametrize("point", marked(IN_WORKERS, {"publish-after-send"}))
+@pytest.mark.long
+@pytest.mark.parametrize("point", IN_WORKERS)
 def test_a_worker_dies(point, fleet, ledger):
     fleet.lose_a_worker(point, ledger)
 

@@ -148,6 +148,7 @@ def running(folder):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_quick_demo_is_exact_and_leaves_nothing_behind(tmp_path, wait_until):
     folder, outcome = tmp_path / "tmp", tmp_path / "demo.json"

@@ -90,6 +90,7 @@ def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wa
         shutil.rmtree(state_folder() / delays, ignore_errors=True)
 
 
+@pytest.mark.long
 def test_the_pipeline_of_the_readme_in_sql(kafka, make_topic, consumed, wait_until, tmp_path):
     flights, delays = make_topic("flights", 4), make_topic("delays", 4)
     names = {"localhost:9092": kafka.bootstrap_servers, 'send("flights"': f'send("{flights}"'}

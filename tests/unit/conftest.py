@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.short_spark import SHORT_LIVED
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -11,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 def spark():
     from sparkrelay import spark_session
 
-    session = spark_session("topologies", **{"spark.master": "local[1]", "spark.ui.enabled": "false"})
+    session = spark_session("topologies", **{"spark.master": "local[1]", **SHORT_LIVED})
     session.sparkContext.setLogLevel("OFF")
     return session
 

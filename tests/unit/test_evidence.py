@@ -89,6 +89,7 @@ def test_a_failure_names_the_folder_of_its_own_logs(tmp_path, run_tests):
     assert [path.read_text() for path in second.glob("0*.log")] == ["new"]
 
 
+@pytest.mark.long
 def test_what_an_earlier_run_left_of_a_test_is_removed(tmp_path, run_tests):
     other = tmp_path / "kept" / "test_sample.py-test_other" / "failure.txt"
     other.parent.mkdir(parents=True)
@@ -103,6 +104,7 @@ def test_what_an_earlier_run_left_of_a_test_is_removed(tmp_path, run_tests):
     assert other.exists()
 
 
+@pytest.mark.long
 def test_a_fixture_that_fails_in_its_end_hides_no_failure(tmp_path, run_tests):
     source = "@pytest.fixture\ndef own():\n    yield\n    assert 0, 'the end'"
     run_tests(f"import pytest\n{source}\ndef test_it(own): assert 0, 'the reason'")

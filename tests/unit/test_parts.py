@@ -93,6 +93,7 @@ def test_two_runs_at_once_would_remove_each_others_results(project):
     assert parts.main(["good"]) == 0
 
 
+@pytest.mark.long
 def test_a_part_that_passed_is_not_run_again_until_a_file_changes(project, tmp_path, capfd):
     parts.main([])
     first = project("good")
@@ -110,6 +111,7 @@ def test_a_part_that_passed_is_not_run_again_until_a_file_changes(project, tmp_p
     assert "=== good: passes" in capfd.readouterr().out, "who names it means it"
 
 
+@pytest.mark.long
 def test_a_part_during_which_a_file_changed_is_run_again(project, tmp_path, capfd):
     new = tmp_path / "new.py"
     (tmp_path / "tests" / "test_good.py").write_text(f"def test_it(): open({str(new)!r}, 'w').close()\n")
@@ -125,6 +127,7 @@ def test_a_part_during_which_a_file_changed_is_run_again(project, tmp_path, capf
     assert "=== good: passes" in capfd.readouterr().out
 
 
+@pytest.mark.long
 def test_a_part_that_takes_too_long_has_failed(project, monkeypatch, tmp_path):
     (tmp_path / "tests" / "test_good.py").write_text("import time\ndef test_it(): time.sleep(300)\n")
     monkeypatch.setattr(parts, "LIMIT_SECONDS", 3)

@@ -503,6 +503,7 @@ def path_of(module, texts):
     return None
 
 
+@pytest.mark.long
 def test_each_import_that_import_linter_sees_is_a_link(texts, graph, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     seen = grimp.build_graph("sparkrelay", "tests", "bench", cache_dir=None, exclude_type_checking_imports=True)

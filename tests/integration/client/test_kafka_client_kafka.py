@@ -96,6 +96,7 @@ def test_a_request_that_the_broker_holds_back_delays_only_its_lane(client, make_
     assert not held.done, held.result()
 
 
+@pytest.mark.long
 def test_a_broker_that_dies_and_returns_is_found_again(connected):
     from sparkrelay.devkafka import DevKafka
 

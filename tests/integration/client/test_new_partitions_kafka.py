@@ -48,6 +48,7 @@ def test_an_answer_that_nobody_has_read_in_time_is_asked_for_again(kafka, make_t
         assert new_partitions.found(LONG) == frozenset()
 
 
+@pytest.mark.long
 def test_a_broker_that_is_silent_holds_nobody_up(tmp_path):
     from confluent_kafka.admin import AdminClient
 

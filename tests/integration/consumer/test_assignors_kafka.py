@@ -70,6 +70,7 @@ def test_eager_assignors_share_the_partitions(members, make_topic, wait_until, n
     assert members.owners.clashes == []
 
 
+@pytest.mark.long
 def test_the_double_rolling_bounce_from_eager_to_cooperative(members, make_topic, wait_until, flow, caplog):
     """KIP-429: first everybody learns the new assignor beside the old one, then everybody forgets the old one."""
     topic = make_topic("bounce", partitions=6)

@@ -312,6 +312,7 @@ def test_a_log_that_was_cut_is_noticed_although_it_has_grown_again(reset):
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_damaged_batch_on_disk_is_named_and_a_seek_goes_past_it():
     with broker_with(10) as broker:
         broker.stop()

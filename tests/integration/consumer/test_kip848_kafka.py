@@ -330,6 +330,7 @@ def test_heartbeats_go_on_while_a_callback_blocks(modern, make_topic, wait_until
     assert modern.owners.clashes == []
 
 
+@pytest.mark.long
 def test_a_cluster_without_the_protocol_is_named():
     from sparkrelay.consumer import Consumer
     from sparkrelay.devkafka import DevKafka

@@ -8,6 +8,7 @@ import random
 import pyarrow as pa
 import pytest
 from pyspark.sql import Window, functions as F
+from tests.marks import marked
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.client.file_log import FileFetcher
@@ -176,7 +177,7 @@ def table_groups(builder):
 SHAPES = [simple, collected, windows, kept_windows, sessions, newest, history, ranked, table_groups]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", marked(SHAPES, (simple, windows, history, ranked)))
 def test_a_changelog_has_the_rows_of_its_store(spark, shape):
     builder = StreamsBuilder()
     shape(builder)

@@ -102,6 +102,7 @@ def test_a_temporary_broker_leaves_nothing():
     assert is_free(port)
 
 
+@pytest.mark.long
 def test_two_brokers_do_not_share_a_folder(tmp_path):
     with (
         DevKafka(data_dir=tmp_path),
@@ -125,6 +126,7 @@ def test_a_setting_that_kafka_refuses_is_shown():
         DevKafka(server_properties={"num.io.threads": "many"}).start()
 
 
+@pytest.mark.long
 def test_the_broker_dies_with_its_parent(wait_until):
     script = (
         "from sparkrelay.devkafka import DevKafka\n"

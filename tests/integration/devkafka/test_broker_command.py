@@ -44,6 +44,7 @@ def topic_count(line):
     return len(AdminClient({"bootstrap.servers": address}).list_topics(timeout=LONG).topics)
 
 
+@pytest.mark.long
 def test_start_leaves_it_running_until_stop(broker_command):
     assert broker_command("status").returncode == 3
     assert broker_command("create-topic", "flights").returncode == 3

@@ -32,6 +32,7 @@ def test_the_wheel_says_what_it_needs_and_has_the_licence(built):
         assert line in text.splitlines()
 
 
+@pytest.mark.long
 def test_an_sdist_has_all_that_git_has_and_is_the_same_whenever_it_is_made(source, built, tmp_path):
     again = build(source, tmp_path)
     assert again.sdist.read_bytes() == built.sdist.read_bytes()
@@ -41,6 +42,7 @@ def test_an_sdist_has_all_that_git_has_and_is_the_same_whenever_it_is_made(sourc
     assert names == {*tracked_files(), "PKG-INFO"}
 
 
+@pytest.mark.long
 def test_a_wheel_from_the_sources_is_the_one_from_the_sdist(source, built, tmp_path):
     assert build(source, tmp_path, "--wheel").wheel.read_bytes() == built.wheel.read_bytes()
 

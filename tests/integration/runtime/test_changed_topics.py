@@ -238,6 +238,7 @@ def test_a_changelog_was_deleted_and_is_longer_by_now(ran_before, kafka, applica
     ends_with(MADE_ANEW, StateStoreException)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whose", ["somebody else's", pytest.param("our own", marks=pytest.mark.long)])
 def test_a_state_that_was_lost_with_its_changelog_is_refused_until_an_operator_accepts_it(
     ran_before, kafka, application_id, topics, ends_with, produce, instance, wait_for_table, whose

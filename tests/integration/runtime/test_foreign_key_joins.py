@@ -29,6 +29,7 @@ def start(instance, topics, tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_answers_come_back_wherever_the_rows_are(start, topics, produce, wait_for_table):
     """The proof on a real broker; tests/integration/testing/test_foreign_key_joins.py has what rows are joined."""
     orders = {f"o{number}": {"customer": f"c{number % 4}", "amount": number} for number in range(12)}

@@ -56,6 +56,7 @@ def test_a_paused_instance_keeps_its_tasks_and_leaves_its_input(
     wait_for_table(topics[1], expected(users, 2), streams, other)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answer", ["replace-thread", "StreamThreadExceptionResponse.REPLACE_THREAD"])
 def test_a_dead_thread_is_replaced(instance, topics, users, produce, wait_for_table, wait_until, tmp_path, answer):
     from sparkrelay import StreamThreadExceptionResponse

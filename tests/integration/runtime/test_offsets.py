@@ -81,6 +81,7 @@ def test_records_that_expired_are_passed_over(
     wait_for_table(topics[1], counts(a=10, b=5), streams)
 
 
+@pytest.mark.long
 def test_records_of_several_partitions_that_expired_are_reported_together(
     make_topic, kafka, produce, instance, wait_for_table, fails_with
 ):
@@ -100,6 +101,7 @@ def test_records_of_several_partitions_that_expired_are_reported_together(
     fails_with(streams, OffsetOutOfRangeException, words)
 
 
+@pytest.mark.long
 def test_records_that_expired_are_passed_over_by_the_application_itself(
     ran_before, topics, kafka, produce, instance, wait_for_table, wait_until, caplog
 ):
@@ -201,6 +203,7 @@ def test_topics_of_another_application_are_no_sign_of_one(ran_before, topics, co
     assert (code, f"application {shorter!r} has no offsets and no internal topics" in error) == (1, True)
 
 
+@pytest.mark.long
 def test_an_earlier_offset_counts_nothing_twice(ran_before, topics, produce, command, instance, wait_for_table, caplog):
     assert command("set", "--topic", topics[0], "--to", "3", "--execute")[0] == 0
     produce(topics[0], [("b", {"n": 1})])

@@ -54,6 +54,7 @@ def pipeline(topics, make_topic):
     return builder
 
 
+@pytest.mark.long
 def test_rows_are_found(instance, topics, make_topic, produce, wait_until):
     """By key, by window and by range; what cannot be asked is refused in words."""
     orders, users, numbers, prices = topics

@@ -214,6 +214,7 @@ def test_an_owner_that_was_only_stopped_cannot_commit_any_more(kafka, ran_before
         zombie.commit_transaction(30)
 
 
+@pytest.mark.long
 def test_topics_that_may_be_of_another_application(ran_before, command, application_id, client, topics, seen):
     other = f"{application_id}-shops"
     ApplicationAdmin(client, other).set_offsets({TopicPartition(topics[0], 0): 1})
@@ -240,6 +241,7 @@ def hyphens(source, sink):
     return builder
 
 
+@pytest.mark.long
 def test_a_neighbour_that_the_broker_has_forgotten_keeps_its_topics(
     instance, topics, produce, wait_for_table, command, application_id, client, seen, tmp_path
 ):

@@ -17,6 +17,7 @@ def order(*fields):
     return {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "int"}, *fields]}
 
 
+@pytest.mark.long
 def test_a_table_is_restored_by_schemas_of_which_its_subject_knows_nothing(
     instance, make_topic, produce, consumed, wait_until, tmp_path
 ):

@@ -72,6 +72,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_a_temporary_folder_that_is_too_long_for_a_socket_is_not_used(tmp_path):
     """On a real session: in YARN's containers every temporary folder is as long, and no session began."""
     folder = tmp_path / ("application_" + "0" * 50) / ("container_" + "0" * 50)

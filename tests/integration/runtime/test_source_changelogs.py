@@ -84,6 +84,7 @@ def own_topics(kafka_admin, application_id):
     return [name for name in kafka_admin.list_topics(timeout=LONG).topics if name.startswith(application_id)]
 
 
+@pytest.mark.long
 def test_a_table_is_restored_where_its_state_is_gone_and_nothing_is_emitted_twice(
     start, topics, name_people, find, consumed, tmp_path, kafka_admin, application_id
 ):

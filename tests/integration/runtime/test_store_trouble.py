@@ -82,6 +82,7 @@ def cut_short(task_dir):
     os.truncate(task_dir / "data.mdb", 8192)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [

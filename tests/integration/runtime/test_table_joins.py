@@ -36,6 +36,7 @@ def row(user, **columns):
     return {"user": user, "name": user.upper(), **columns}
 
 
+@pytest.mark.long
 def test_rows_are_joined_wherever_they_are_kept(start, topics, produce, wait_for_table):
     """The proof on a real broker; tests/integration/testing/test_table_joins.py has what rows are joined."""
     names = [f"user-{number}" for number in range(8)]

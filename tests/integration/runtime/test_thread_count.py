@@ -83,6 +83,7 @@ def left_of(name):
     return [thread.name for thread in threading.enumerate() if f"{thread.name}-".startswith(f"{name}-")]
 
 
+@pytest.mark.long
 def test_a_thread_comes_and_goes_while_records_flow(instance, topics, orders, wait_for_table, wait_until, consumed):
     streams = instance(counting(topics))
     # So that the new one's legs are compiled beside the old one's work.

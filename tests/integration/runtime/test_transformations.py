@@ -43,6 +43,7 @@ def reminding(source, sink):
     return builder
 
 
+@pytest.mark.long
 def test_a_timer_is_fired_though_nothing_comes_and_on_whatever_instance(
     instance, make_topic, produce, wait_for_table, wait_until, tmp_path
 ):

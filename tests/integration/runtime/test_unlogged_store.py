@@ -42,6 +42,7 @@ def count_one_more(start, topics, produce, wait_for_table):
     return run
 
 
+@pytest.mark.long
 def test_it_keeps_its_rows_where_it_is_and_starts_empty_elsewhere(
     count_one_more, topics, consumed, kafka_admin, application_id
 ):

@@ -53,6 +53,7 @@ def test_each_run_processes_what_is_there_and_goes_on_with_its_state(instance, t
         streams.run(until="now")
 
 
+@pytest.mark.long
 def test_several_instances_end_together_while_more_comes(instance, topics, produce, consumed, tmp_path):
     orders, users, _ = topics
     builder = pipeline(*topics)

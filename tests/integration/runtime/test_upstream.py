@@ -43,6 +43,7 @@ def write(produce, source, partition, rows):
     produce(source, [{"key": f"user {partition}", "value": row, "partition": partition} for row in rows])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chained", [False, True], ids=["one topic between", "two topics between"])
 def test_partitions_whose_backlogs_are_of_other_lengths(instance, make_topic, produce, consumed, wait_until, chained):
     source, sink = make_topic("in", 2), make_topic("out", 1)

@@ -38,6 +38,7 @@ def start(instance, topics):
     return run
 
 
+@pytest.mark.long
 def test_rows_that_wait_and_a_history_outlive_an_instance(start, topics, produce, wait_for_table, tmp_path):
     """The proof on a real broker; tests/integration/testing/test_versioned_tables.py has the others."""
 

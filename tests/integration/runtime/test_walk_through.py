@@ -17,6 +17,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "walk-through.md").read_text()
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
+@pytest.mark.long
 def test_the_walk_through(spark, kafka, make_topic, consumed, tmp_path, wait_until, capsys, application_id):
     topics = {name: make_topic(name, 2) for name in ("orders", "customers", "totals", "left-out", "typed")}
     text = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))

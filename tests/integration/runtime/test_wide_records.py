@@ -44,6 +44,7 @@ def test_a_backlog_of_wide_records(instance, make_topic, produce, wait_for_table
     assert sum(batch["numInputRows"] > 0 for batch in streams.recentProgress) > 5
 
 
+@pytest.mark.long
 def test_records_that_are_passed_on_whole(instance, make_topic, produce, wait_for_table, log):
     """Also through a topic between, whose records have a bound of their own."""
     source, sink = make_topic("in", 2), make_topic("out", 1)
@@ -59,6 +60,7 @@ def test_records_that_are_passed_on_whole(instance, make_topic, produce, wait_fo
     assert re.search(NARROWED, log.text)
 
 
+@pytest.mark.long
 def test_the_watermark_of_a_batch_that_was_cut_goes_no_further_than_its_rows(
     instance, make_topic, produce, wait_for_table, log
 ):
@@ -79,6 +81,7 @@ def test_the_watermark_of_a_batch_that_was_cut_goes_no_further_than_its_rows(
     assert re.search(NARROWED, log.text)
 
 
+@pytest.mark.long
 def test_what_foreach_batch_gets_is_bounded_and_the_same_in_every_try(instance, make_topic, produce, wait_until, log):
     """The function fails with each batch once, and gets the same rows again."""
     source = make_topic("in", 2)
@@ -106,6 +109,7 @@ def test_what_foreach_batch_gets_is_bounded_and_the_same_in_every_try(instance, 
     assert re.search(NARROWED, log.text)
 
 
+@pytest.mark.long
 def test_a_global_table_of_wide_rows(instance, make_topic, produce, wait_for_table, log):
     table, source, sink = make_topic("table", 2), make_topic("in", 1), make_topic("out", 1)
     produce(table, [(f"u{n}", WIDE) for n in range(200)])
@@ -122,6 +126,7 @@ def test_a_global_table_of_wide_rows(instance, make_topic, produce, wait_for_tab
     assert re.search(NARROWED, log.text)
 
 
+@pytest.mark.long
 def test_a_store_of_wide_rows_is_restored_and_followed(
     instance, make_topic, produce, wait_for_table, wait_until, tmp_path
 ):

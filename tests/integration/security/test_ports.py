@@ -74,6 +74,7 @@ def test_write_join_read_commit_and_leave(ways, way, topic, write, consumer, rea
     assert read(again, 1) == [b"later"]
 
 
+@pytest.mark.long
 def test_fifty_megabytes_come_through_tls_unharmed(secured, topic, write, read, consumer):
     settings = secured.login("PLAIN")
     partition = TopicPartition(topic(settings, max_message_bytes="1100000"), 0)

@@ -132,6 +132,7 @@ def test_the_summary_has_a_row_for_each_kind_and_assignor(spark):
     assert calm.tasks_moved_mean == 0
 
 
+@pytest.mark.long
 def test_progress_is_reported_while_it_runs(spark):
     reported = []
     results = run_study(spark, mixed_scenarios(60, seed=1), OURS).persist()

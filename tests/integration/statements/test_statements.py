@@ -18,9 +18,9 @@ COUNT = int(os.environ.get("SPARKRELAY_RANDOM_STATEMENTS", "400"))
 
 
 def test_some_statements_give_what_batch_gives(spark):
-    found = list(outcomes(spark, "sample", 0, 15))
+    found = list(outcomes(spark, "sample", 0, 8))
     assert [str(one) for one in found if one.failed] == []
-    assert Counter(one.kind for one in found)["exact"] >= 7
+    assert Counter(one.kind for one in found)["exact"] >= 4
 
 
 @pytest.mark.long

@@ -82,6 +82,7 @@ KEYS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", sorted(KEYS))
 def test_another_key_under_the_same_name_is_refused(key, application):
     before, now, words = KEYS[key]
@@ -91,6 +92,7 @@ def test_another_key_under_the_same_name_is_refused(key, application):
         piped(application, by_shop(now), row)
 
 
+@pytest.mark.long
 def test_another_time_zone_makes_another_key(application, spark):
     """The date of a time is another one elsewhere: half a group's rows would be in the wrong one."""
     row = {"n": 1, "shop": "s", "at": "2013-01-01T02:00:00Z"}
@@ -150,6 +152,7 @@ def test_a_pipeline_that_is_mended_gets_past_text_that_is_not_utf_8(application)
         assert found == [{"v": "fine", "count": 1}, {"v": "good", "count": 1}]
 
 
+@pytest.mark.long
 def test_another_alias_and_another_filter_are_no_other_aggregate(ran_before, application):
     builder = StreamsBuilder()
     stream = builder.stream("in", key=String("user"), value=Json("n int, m int"))
@@ -184,6 +187,7 @@ def test_the_same_pipeline_is_the_same_after_a_restart(application):
         assert piped(application, pipeline(), {"n": n, "m": 10 * n}) == {"k": "ALL", **totals}
 
 
+@pytest.mark.long
 def test_a_store_that_goes_and_comes_back(application):
     """Both stores are of one task: one of them is left out of one run, while the other counts."""
 

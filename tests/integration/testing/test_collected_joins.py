@@ -128,6 +128,7 @@ def test_it_is_collected_again_as_the_clock_goes_on(spark, rates):
         assert (found(), found("SE")) == ([8], [None])
 
 
+@pytest.mark.long
 def test_small_micro_batches_stay_in_one_job(spark, rates, monkeypatch):
     frame, write = rates
     outcomes = []
@@ -296,6 +297,7 @@ def test_a_cached_dataframe_and_one_that_is_too_large_are_made(spark, rates, mon
     assert "test_collected_joins.py:" in str(raised.value)
 
 
+@pytest.mark.long
 def test_switching_to_it_keeps_a_store(spark, rates):
     """What the store is of is said in the same words."""
     contents = []

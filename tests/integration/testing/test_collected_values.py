@@ -54,6 +54,7 @@ def test_a_list_of_an_updating_table_is_warned_of(spark, caplog, final):
     assert all("collect_list(n)" in text and "test_collected_values.py" in text and "append" in text for text in said)
 
 
+@pytest.mark.long
 def test_numbers_of_distinct_values_are_about_right_in_groups_and_sessions(spark):
     draw = random.Random(3)
     estimates = [

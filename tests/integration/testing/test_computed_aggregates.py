@@ -90,6 +90,7 @@ def test_expressions_of_aggregates_are_those_of_spark_batch(spark, steps):
         assert {"user", "total", "count(1)", "avg(price)", "count(DISTINCT n)"} < kept.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", ["all", "record"])
 def test_two_sinks_and_another_grouping_behind_see_the_same_columns(spark, batch):
     builder = StreamsBuilder()
@@ -106,6 +107,7 @@ def test_two_sinks_and_another_grouping_behind_see_the_same_columns(spark, batch
         assert {row["size"] for row in driver.store("sizes")} == {"few", "many"}
 
 
+@pytest.mark.long
 def test_final_rows_of_windows_are_computed_too(spark):
     window = F.window("at", "1 hour")
     computed = [

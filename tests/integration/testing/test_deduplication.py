@@ -197,6 +197,7 @@ def test_spark_within_watermark_of_all_columns(spark):
             driver.restart(from_changelog=True)
 
 
+@pytest.mark.long
 def test_spark_within_watermark_of_other_columns(spark):
     """The same, "subset of columns which event time column is not in subset"; and SPARK-50492, the time dropped."""
     build = lambda clicks: clicks.dropDuplicatesWithinWatermark(["user"]).drop("at")  # noqa: E731
@@ -243,6 +244,7 @@ def test_spark_with_keys_in_another_order_and_without_the_time(spark):
         assert [record.key for record in users] == ["a", "b", "c", "d", "e", "f", "h"]
 
 
+@pytest.mark.long
 def test_spark_with_an_aggregate(spark):
     """The same, "deduplicate with aggregate - append mode" and "- update mode"."""
     builder = StreamsBuilder()

@@ -54,6 +54,7 @@ def texts(rows):
     return sorted(json.dumps(row, sort_keys=True) for row in kept)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", marked(TABLES, ("filtered groups", "left join")))
 def test_streams_find_the_rows_of_spark_batch(spark, name):
     key = "x" if "groups" in name else "k"

@@ -261,6 +261,7 @@ def test_what_passes_a_filter_behind_the_table_no_more_is_deleted(spark):
         assert sorted(row["price"] for row in newest(all_)) == [5.0, 8.0]
 
 
+@pytest.mark.long
 def test_a_table_gives_way_and_moves_up(spark):
     """Of a table whose rows change: who is no more makes room for one that was not among the first."""
     builder = StreamsBuilder()
@@ -382,6 +383,7 @@ def test_what_cannot_be_kept_is_refused_where_it_is_written(spark, write, messag
     assert message in str(refused.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "rank",
     [

@@ -269,6 +269,7 @@ def test_the_page_s_script_runs(spark, tmp_path):
         assert driver.create_output_topic("pages").read_rows()[-1] == {"page": "a", "clicks": 4}
 
 
+@pytest.mark.long
 def test_the_page_s_command_explains_the_script(tmp_path):
     (script,) = sql("Write SQL over streams and tables")
     (tmp_path / "pipeline.sql").write_text(script)

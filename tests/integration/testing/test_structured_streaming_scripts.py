@@ -101,6 +101,7 @@ def test_counts_in_windows(spark, batch):
     assert ordered(found) == ordered(row for one in expected if (row := json.loads(one.value))["model"] != "Z")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", ["record", "all"])
 def test_a_join_of_two_streams(spark, batch):
     shown = [(1, "a", 0), (2, "b", 1), (3, "c", 2), (99, "z", 300)]

@@ -44,6 +44,7 @@ def test_kafka_streams_own_tests_are_recorded_as_they_are():
     assert recorded == list(kafkas_own.cases())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cases", [EVERYTHING, CASES[:16]], ids=["every operator", "sixteen"])
 def test_topologies_of_one_pipeline_answer_as_each_does_alone(cases, spark):
     assert differences_together(cases, spark) == []

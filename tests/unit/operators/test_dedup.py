@@ -239,6 +239,7 @@ def test_what_is_over_with_its_own_batch_is_not_stored(driven):
         assert task.store.rows("d") < 4
 
 
+@pytest.mark.long
 def test_keys_that_come_far_ahead_are_in_few_buckets(driven):
     held = driven("within", 1_000)
     # The second topic has not had a row, and holds the watermark where it is.

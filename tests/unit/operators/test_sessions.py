@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given, settings, strategies as st
 from tests.doubles.state_steps import task_command
 from tests.examples import examples
@@ -76,6 +77,7 @@ def model(open_, rows, before):
     return touched
 
 
+@pytest.mark.long
 @settings(max_examples=examples(300), deadline=None)
 @given(BATCHES, st.integers(0, 10))
 @example([([("a", start, 1) for start in range(0, 39, 3)], False), ([("a", 0, 40), ("b", 0, 6)], True)], 10)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.examples import examples
 
 DECODER = Path(__file__).with_name("fuzz_decoder.py")
@@ -34,10 +35,12 @@ def test_a_few_thousand_damaged_rows():
     throw(ROWS, seed=0, count=examples(4_000))
 
 
+@pytest.mark.long
 def test_a_few_thousand_damaged_avro_records():
     throw(AVRO, seed=0, count=examples(4_000))
 
 
+@pytest.mark.long
 def test_a_few_thousand_damaged_protobuf_messages():
     throw(PROTOBUF, seed=0, count=examples(1_000))
 

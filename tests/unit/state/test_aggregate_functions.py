@@ -224,6 +224,7 @@ def well_conditioned(rows):
     return True
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150))
 @given(batches=st.lists(st.lists(ROW, max_size=6), min_size=1, max_size=4))
 def test_batches_and_states_put_together_give_what_all_rows_do(batches):

@@ -184,6 +184,7 @@ class Mine(BaseException):
 
 
 # It may come in a callback of a weak reference, where Python drops it.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_exception_of_any_handler_at_any_moment_ends_the_start(make_streams):
     armed = False

@@ -112,6 +112,7 @@ def test_workers_without_room_for_our_imports_are_refused():
         assert f"set it to at least {needed * int(cores or 1)}m" in str(caught.value)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Spark limits workers' memory on Linux only")
 @pytest.mark.parametrize("enough", [True, False])
 def test_what_is_said_to_be_needed_is_enough_for_a_worker_and_what_was_found_too_small_is_not(enough):

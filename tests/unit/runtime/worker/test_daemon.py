@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.marks import first_of
 from tests.waiting import LONG
 
 from sparkrelay.runtime.contract.socket_folders import LONGEST_PATH
@@ -49,6 +50,7 @@ def test_nobody_else_can_connect_to_the_daemon_under_any_umask(folder):
     assert stat.S_IMODE(parent.st_mode) == 0o700
 
 
+@pytest.mark.long
 def test_in_a_folder_that_is_too_long_for_a_socket_it_makes_a_short_one(folder):
     """As in a container of YARN, where Spark names the container's folder."""
     long = Path(folder, "application_" + "0" * 50, "container_" + "0" * 50)
@@ -60,7 +62,7 @@ def test_in_a_folder_that_is_too_long_for_a_socket_it_makes_a_short_one(folder):
             client.connect(str(path))
 
 
-@pytest.mark.parametrize("how", ["its JVM has gone", "SIGTERM"])
+@pytest.mark.parametrize("how", first_of(["its JVM has gone", "SIGTERM"]))
 def test_it_removes_its_folder_at_its_end(folder, how):
     with running(folder) as (daemon, path):
         assert path.exists()

@@ -45,6 +45,7 @@ def try_all(home, first, last):
     return tally
 
 
+@pytest.mark.long
 def test_turned_bits_are_found_or_change_nothing(tmp_path):
     tally = try_all(tmp_path, 0, 250)
     assert min(tally["found"], tally["right"]) > 50, tally
