@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.classic.dataframe import DataFrame
 
-from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, java, nothing, scala_object, seq
+from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, java, kind, nothing, pattern, scala_object, seq
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,5 +105,13 @@ def replaced(expression: Any, known: list[tuple[Any, Any]]) -> Any:
     for whole, other in known:
         if expression.equals(whole) or expression.semanticEquals(whole):
             return other
+    if kind(expression) == "Between":
+        # Its arguments are beside its children, which are what it comes to.
+        arguments = expression.input(), expression.lower(), expression.upper(), expression.replacement()
+        return catalyst("expressions.Between", *(replaced(one, known) for one in arguments))
+    if expression.nodePatterns().contains(pattern("RUNTIME_REPLACEABLE")):
+        given = expression.replacement()
+        made = replaced(given, known)
+        return expression if made.equals(given) else made
     children = items(expression.children())
     return with_children(expression, [replaced(child, known) for child in children]) if children else expression

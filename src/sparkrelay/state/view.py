@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Bytes of old values in memory at a time.
 _UNDO_BYTES: Final = 32 << 20
+#: Greater than any key that is stored.
+_BEYOND: Final = b"\xff" * 512
 
 
 class StoreView(TableView):
@@ -45,6 +47,10 @@ class StoreView(TableView):
     def get(self, keys: pa.Array) -> pa.Array:
         """Return the value of each key, null where there is none."""
         return rows.get(self._transaction, self._table, rows.as_binary(keys))
+
+    def all(self) -> pa.RecordBatch:
+        """Return ``key, value`` of all rows."""
+        return self.between(b"", _BEYOND)
 
     def has(self, keys: pa.Array) -> pa.Array:
         """Return whether each key has a value."""

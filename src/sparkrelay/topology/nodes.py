@@ -105,7 +105,8 @@ class LookupNode(Passing):
     Attributes:
         table: what is looked into.
         of: what the user wrote for it: the table, or a step of it.
-        columns: names of the stream's columns that the table is looked into by, in the order of its key.
+        columns: names of the stream's columns that the table is looked into by, in the order of its key; none: each
+            row gets all rows of a global table, in one column.
         how: ``inner`` or ``left``.
         time: of a table with a history: the column as of which each row looks; None for its record's timestamp.
         grace: for how long rows have waited in front of it, as the user wrote it; or None.

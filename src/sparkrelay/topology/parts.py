@@ -40,8 +40,8 @@ class Lookup:
 
     Attributes:
         store: the table's, which a leg of the same subtopology keeps, or every process.
-        columns: the key's columns, in the table's order, as the rows call them.
-        given: the columns that come from the table, as they are called behind it.
+        columns: the key's columns, in the table's order, as the rows call them; none: each row gets all rows.
+        given: the columns that come from the table, as they are called behind it; or the one for all rows.
         found: the column behind it that says whether the table has the key.
         how: ``inner`` leaves rows out whose key the table does not have, ``left`` gives them nulls.
         call_site: the line that wrote it.

@@ -57,6 +57,12 @@ FRAME_ORDER: Final = (
     'rows are ordered by their event time alone, orderBy("time"), with withWatermark("time", "10 minutes") before it; '
     'or by arrival, orderBy("kafka.offset")'
 )
+FRAME_BEHIND: Final = (
+    "its rows come from lead() or from a frame that ends behind them, once their successors are there, and no "
+    "watermark says how late that is. Put both into one select; or partition by the same columns and count rows, ROWS "
+    "BETWEEN 9 PRECEDING AND CURRENT ROW; or say between the two how late they may be, "
+    'withWatermark("time", "1 hour")'
+)
 RUNNING_OF_TABLE: Final = (
     "running aggregates are of a stream's rows, which do not change; put to_stream() before it, to have one for each "
     "change, or group"
@@ -116,6 +122,7 @@ STEPS: Final = {
     "Other window functions": OTHER_WINDOWS,
     "Frames that have no end, or intervals without a watermark": FRAME,
     "Running aggregates in another order": FRAME_ORDER,
+    "Running aggregates in the order of event times behind `lead`": FRAME_BEHIND,
     "Running aggregates of a table": RUNNING_OF_TABLE,
     "`rank()` of a table": RANK_OF_TABLE,
     "`session_window` of a table": SESSIONS_OF_TABLE,

@@ -21,7 +21,7 @@ def step_words(rows: Rows) -> tuple[str, ...]:
     return tuple(
         text
         for index, (node, place) in enumerate(said)
-        if index >= finish or node.kind != "Project"
+        if index >= finish or node.kind not in {"Generate", "Project"}
         for text in _said(node, place)
     )
 

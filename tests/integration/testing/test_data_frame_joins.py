@@ -141,3 +141,38 @@ def test_both_sides_may_have_a_column_of_one_name(spark, countries):
         (row,) = driver.create_output_topic("out").read_rows()
     (name,) = [row.name for row in countries.where("country = 'NO'").collect()]
     assert row == {"country": "NO", "name": name, "own": "x"}
+
+
+EXISTS = {
+    "exists": "SELECT id FROM s WHERE EXISTS (SELECT 1 FROM {frame} f WHERE f.code = s.k)",
+    "not exists": "SELECT id FROM s WHERE NOT EXISTS (SELECT 1 FROM {frame} f WHERE f.code = s.k)",
+    "in": "SELECT id FROM s WHERE k IN (SELECT code FROM {frame}) OR id % 7 = 0",
+    "column": "SELECT id, EXISTS (SELECT 1 FROM {frame} f WHERE f.code = s.k) AS there FROM s",
+    "value": "SELECT id, (SELECT max(code) FROM {frame} f WHERE f.code = s.k) AS code FROM s",
+}
+
+
+@pytest.mark.parametrize("codes", ["ab", ""], ids=["rows", "no rows"])
+def test_subqueries_of_a_frame_leave_rows_where_they_are(spark, codes):
+    """In their order, and in the job that reads them: an empty side stops no task."""
+    # Of an unknown size: Spark would shuffle both sides.
+    frame = spark.createDataFrame(spark.sparkContext.parallelize([(code,) for code in codes], 2), "code string")
+    builder = StreamsBuilder(spark)
+    builder.stream("s", key=String("key"), value=Json("k string, id long"))
+    for name, text in EXISTS.items():
+        builder.sql(text, frame=frame).to(name.replace(" ", "-"), value=Json())
+    rows = [(str(n % 3), {"k": "abcd"[n % 4], "id": n}) for n in range(60)]
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=2, batch="all") as driver:
+        topic = driver.create_input_topic("s")
+        for first in range(0, 60, 20):
+            topic.pipe_rows(rows[first : first + 20])
+            driver.process()
+        found = {name: driver.create_output_topic(name.replace(" ", "-")).read_records() for name in EXISTS}
+    spark.createDataFrame([value for _, value in rows], "k string, id long").createOrReplaceTempView("s")
+    for name, text in EXISTS.items():
+        batch = spark.sql(text, frame=frame).orderBy("id").collect()
+        wanted = [{column: value for column, value in row.asDict().items() if value is not None} for row in batch]
+        assert sorted((record.value for record in found[name]), key=lambda row: row["id"]) == wanted, name
+        for partition in (0, 1):
+            ids = [record.value["id"] for record in found[name] if record.partition == partition]
+            assert ids == sorted(ids), name

@@ -3,6 +3,8 @@
 With what Kafka's ``KStreamGlobalKTableJoinTest`` feeds in and expects.
 """
 
+import random
+
 import pytest
 from pyspark.sql import functions as F
 
@@ -107,6 +109,86 @@ def test_any_expression_is_a_key_and_groupings_go_on_from_there(spark):
         counts = {row["name"]: row["count"] for row in driver.create_output_topic("by-name").read_rows()}
     assert {cab: row["fares"] for cab, row in fares.items()} == {"a": 3, "b": 3}
     assert counts == {"west": 1, "mid": 1, "east": 1}
+
+
+#: Name -> a statement in which every parcel meets every rate.
+BY_CONDITION = {
+    "inner": "SELECT id, rate, price FROM parcels JOIN rates ON grams BETWEEN least AND most",
+    "left": "SELECT p.id, r.rate, r.price, r.least FROM parcels p LEFT JOIN rates r ON grams BETWEEN least AND most",
+    "right": "SELECT p.id, r.rate FROM rates r RIGHT JOIN parcels p ON p.grams < r.least AND r.price > 2",
+    "another column": "SELECT id, rate, grams - price AS rest FROM parcels JOIN rates ON kind = sort",
+    "of one side": "SELECT id, rate FROM parcels LEFT JOIN rates ON grams > 50 AND price > 2",
+    "computed": "SELECT id, concat(rate, '!') AS r FROM parcels JOIN rates ON grams % 10 = cast(price AS int) % 10",
+    "cross": "SELECT id, rate FROM parcels CROSS JOIN rates",
+    "semi": "SELECT id, grams FROM parcels WHERE EXISTS (SELECT 1 FROM rates WHERE price > grams / 50)",
+    "anti": "SELECT id, grams FROM parcels LEFT ANTI JOIN rates ON grams BETWEEN least AND most",
+    "or": "SELECT id FROM parcels WHERE grams < 20 OR EXISTS (SELECT 1 FROM rates WHERE sort = kind AND price > 3)",
+    "behind": "SELECT id, rate FROM parcels JOIN (SELECT rate, least * 2 AS low FROM rates WHERE price < 4) "
+    "ON grams > low",
+    "grouped": "SELECT id, count(rate) AS n FROM parcels LEFT JOIN rates ON grams BETWEEN least AND most GROUP BY id",
+}
+
+
+def _parcels_and_rates(seed):
+    chosen = random.Random(seed)
+    rates = []
+    for name in "abcdefg":
+        least = chosen.randint(0, 90)
+        bounds = {"least": least, "most": least + chosen.randint(0, 40)}
+        rates.append((name, {**bounds, "price": chosen.choice([1.0, 2.5, 4.5]), "sort": chosen.choice("xyz")}))
+    parcels = [
+        (f"p{n}", {"grams": chosen.choice([None, chosen.randint(0, 120)]), "kind": chosen.choice(["x", "y", None])})
+        for n in range(40)
+    ]
+    # A text is empty too, and a rate without bounds matches nothing.
+    return [*rates, ("", {"price": 3.5, "sort": "y"})], parcels
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_any_condition_finds_what_spark_batch_finds(spark, seed):
+    rates, parcels = _parcels_and_rates(seed)
+    columns = {"parcels": "grams int, kind string", "rates": "least int, most int, price double, sort string"}
+    builder = StreamsBuilder(spark)
+    builder.stream("parcels", key=String("id"), value=Json(columns["parcels"]))
+    builder.global_table("rates", key=String("rate"), value=Json(columns["rates"]))
+    for name, text in BY_CONDITION.items():
+        builder.sql(text).to(name.replace(" ", "-"), value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=2, batch="all") as driver:
+        driver.create_input_topic("rates").pipe_rows(rates)
+        driver.process()
+        driver.create_input_topic("parcels").pipe_rows(parcels)
+        driver.process()
+        found = {name: driver.create_output_topic(name.replace(" ", "-")).read_rows() for name in BY_CONDITION}
+    for name, key, rows in (("rates", "rate", rates), ("parcels", "id", parcels)):
+        records = [{**value, key: text} for text, value in rows]
+        spark.createDataFrame(records, f"{key} string, {columns[name]}").createOrReplaceTempView(name)
+    for name, text in BY_CONDITION.items():
+        wanted = [{k: v for k, v in row.asDict().items() if v is not None} for row in spark.sql(text).collect()]
+        assert sorted(map(repr, map(_sorted, found[name]))) == sorted(map(repr, map(_sorted, wanted))), name
+
+
+def _sorted(row):
+    return sorted(row.items())
+
+
+def test_the_columns_of_a_global_table_are_there_for_conditions(spark):
+    builder = StreamsBuilder(spark)
+    rates = builder.global_table("rates", key=String("rate"), value=Json("least int, most int"))
+    parcels = builder.stream("parcels", key=String("id"), value=Json("grams int"))
+    priced = parcels.join(rates, parcels.grams.between(rates.least, rates["most"]), "left")
+    priced.select("id", "rate").to("priced", value=Json())
+    parcels.crossJoin(rates).select("id", "rate").to("crossed", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        parcels = driver.create_input_topic("parcels")
+        parcels.pipe_input("early", {"grams": 5})
+        driver.process()
+        driver.create_input_topic("rates").pipe_rows([("s", {"least": 0, "most": 9}), ("m", {"least": 9, "most": 99})])
+        driver.process()
+        parcels.pipe_input("late", {"grams": 9})
+        priced = [(row["id"], row.get("rate")) for row in driver.create_output_topic("priced").read_rows()]
+        crossed = [(row["id"], row["rate"]) for row in driver.create_output_topic("crossed").read_rows()]
+    assert (priced[0], sorted(priced[1:])) == (("early", None), [("late", "m"), ("late", "s")])
+    assert sorted(crossed) == [("late", "m"), ("late", "s")]
 
 
 def test_random_rows_find_what_spark_finds(spark):

@@ -219,6 +219,18 @@ def test_the_page_s_global_table_is_found_by_any_column(spark):
         assert {row["continent"]: row["amount"] for row in rows} == {"Europe": 8, "America": 4}
 
 
+def test_the_page_s_parcels_have_the_price_of_their_weight(spark):
+    scripts = run("Look things up in a table", StreamsBuilder=StreamsBuilder, String=String, Json=Json, F=F)
+    with TopologyTestDriver(scripts["priced_parcels"](), spark=spark, partitions=2) as driver:
+        rates, parcels = driver.create_input_topic("rates"), driver.create_input_topic("parcels")
+        rates.pipe_input("letter", {"least": 0, "most": 499, "price": 1.0})
+        rates.pipe_input("parcel", {"least": 500, "most": 9999, "price": 5.5})
+        for name, grams in (("a", 20), ("b", 700), ("c", 20_000)):
+            parcels.pipe_input(name, {"grams": grams})
+        rows = driver.create_output_topic("priced").read_rows()
+        assert {row["id"]: row.get("price") for row in rows} == {"a": 1.0, "b": 5.5, "c": None}
+
+
 def test_the_page_s_dataframe_is_collected_again(spark, tmp_path):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
     file = tmp_path / "rates.csv"

@@ -120,6 +120,28 @@ def test_a_row_waits_for_its_successors(spark, seed):
     assert texts(row for row in found if row["id"] >= 0) == texts(row for row in wanted if row["id"] not in last)
 
 
+#: The first function's rows come late: of keys with few rows much later than of others.
+BEHIND = f"""SELECT k, id, next, lag(next) OVER ({BY}) AS before, sum(v) OVER {UPTO} AS total,
+    max(u) OVER ({BY} ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS most
+    FROM (SELECT k, at, id, v, u, lead(v) OVER ({BY}) AS next FROM s)"""
+
+
+@pytest.mark.parametrize("seed", first_of(range(4)))
+def test_frames_of_rows_that_have_waited_for_successors_are_those_of_spark_batch(spark, seed):
+    chosen = random.Random(seed)
+    rows = rows_of(chosen, 90, ties=False)
+    for row in rows:
+        # A key whose successors come late.
+        row["k"] = "c" if row["id"] % 40 == 0 else row["k"] if row["k"] != "c" else "a"
+    last = {row["id"] for row in rows}
+    for key in "abc":
+        own = sorted((row for row in rows if row["k"] == key), key=lambda row: row["at"])
+        last -= {row["id"] for row in own[:-2]}
+    found = run(spark, BEHIND, rows, chosen, closing=4)
+    wanted = batch(spark, BEHIND, rows)
+    assert texts(row for row in found if row["id"] >= 0) == texts(row for row in wanted if row["id"] not in last)
+
+
 @pytest.mark.parametrize("batch", ["record", "all"])
 def test_without_a_watermark_rows_come_in_the_order_of_arrival(spark, batch):
     builder = StreamsBuilder(spark)
@@ -139,6 +161,21 @@ def test_without_a_watermark_rows_come_in_the_order_of_arrival(spark, batch):
         "3": ("FAIL", "0"),
         "4": ("PASS", "1"),
     }
+
+
+def test_rows_are_counted_in_the_order_of_arrival(spark):
+    """Of such rows nothing is kept but their number."""
+    builder = StreamsBuilder(spark)
+    orders = builder.stream("orders", key=String("id"), value=Json("customer string"))
+    window = Window.partitionBy("customer").orderBy("kafka.offset")
+    orders.select("customer", F.count("*").over(window).alias("n")).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        topic = driver.create_input_topic("orders")
+        for customers in ("aba", "ab"):
+            topic.pipe_rows([(str(n), {"customer": customer}) for n, customer in enumerate(customers)])
+            driver.process()
+        found = [(row.value["customer"], row.value["n"]) for row in driver.create_output_topic("out").read_records()]
+    assert sorted(found) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)]
 
 
 def test_late_rows_are_left_out(spark):

@@ -486,9 +486,10 @@ class Generator:
         if r.random() < 0.3 or len(names) < 2:
             self._note("aggregate of all rows")
             text, kind, exact = self._call(rel)
-            return _Rel(
-                f"(SELECT {text} AS r FROM {rel.text})", {"r": kind}, True, inexact=frozenset(() if exact else "r")
-            )
+            # Of a stream there is a total once a row has come.
+            some = "" if rel.table else "⟦¦ HAVING count(*) > 0⟧"
+            inexact = frozenset(() if exact else "r")
+            return _Rel(f"(SELECT {text} AS r FROM {rel.text}{some})", {"r": kind}, True, inexact=inexact)
         way = r.choice(["ROLLUP", "CUBE", "GROUPING SETS"])
         self._note(way)
         groups = f"{way} ({', '.join(names)})"
@@ -547,11 +548,13 @@ class Generator:
         rel = self._framed(rel, by)
         if r.random() < 0.25:
             self._note("frames over frames")
-            rel = self._framed(rel, by)
+            # Each row has two later ones that close it.
+            rel = self._framed(rel, by, again="lead(" in rel.text or "FOLLOWING" in rel.text)
         self._made.until = (rel.time or "",)
         return rel
 
-    def _framed(self, rel: _Rel, by: list[str]) -> _Rel:
+    def _framed(self, rel: _Rel, by: list[str], *, again: bool = False) -> _Rel:
+        """Return rows with functions over frames; ``again`` for those of rows that have waited for others."""
         r = self._r
         time = rel.time or ""
         partition = f"PARTITION BY {', '.join(by)} ORDER BY {time}"
@@ -560,10 +563,13 @@ class Generator:
         if "k" in by:
             places = [("UNBOUNDED PRECEDING", "CURRENT ROW")] * 3
             places += [(f"{n} PRECEDING", end) for n in (1, 4) for end in ("CURRENT ROW", "1 PRECEDING", "2 FOLLOWING")]
+            places = [(start, end) for start, end in places if not (again and "FOLLOWING" in end)]
             frames = [*frames[:4], *(f"ROWS BETWEEN {start} AND {end}" for start, end in places)]
         items, columns, inexact = list(rel.columns), dict(rel.columns), {*rel.inexact}
         for _ in range(r.choice([1, 1, 2, 3])):
             text, kind, exact = self._function(rel, ordered="k" in by)
+            if again and text.startswith("lead"):
+                text = text.replace("lead", "lag")
             frame = r.choice(frames)
             if text.startswith(("lag", "lead", "row_number")):
                 frame = "ROWS"
@@ -745,7 +751,8 @@ class Generator:
         shown = self._some([name for name in self._of(rel, *_PLAIN) if name not in {"seq", "ver", "et"}], 1, 3)
         if not shown:
             return rel
-        nulls = self._left_out(rel, [(name, name, "") for name in shown], window=False)
+        # Of a table, null is a value like others: it is grouped by true, too.
+        nulls = [] if rel.table else self._left_out(rel, [(name, name, "") for name in shown], window=False)
         where = f" WHERE {' AND '.join(f'⟦true¦{name} IS NOT NULL⟧' for name in nulls)}" if nulls else ""
         text = f"(SELECT DISTINCT {', '.join(shown)} FROM {rel.text}{where})"
         return _Rel(text, {name: rel.columns[name] for name in shown}, rel.table, inexact=rel.inexact)

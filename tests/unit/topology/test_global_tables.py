@@ -1,6 +1,7 @@
 """Global tables, as they are written down."""
 
 import pytest
+from pyspark.sql import functions as F
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json, String
@@ -73,9 +74,10 @@ def test_the_instances_of_an_application_must_agree_on_it():
         (lambda table, _: table.where("true"), r"GlobalKTable has no where\(\)"),
         (lambda table, orders: orders.join(table, "user"), "USING column `user` cannot be resolved on the right side"),
         (
-            lambda table, orders: orders.withColumnRenamed("user", "continent").join(table, "continent"),
-            "goes by its key, 'country', not by 'continent'; give the stream's column the same name",
+            lambda table, orders: orders.join(table, orders.n == table.country),
+            "its key 'country' is string, and the stream's column int; cast",
         ),
+        (lambda table, _: table["population"], "population"),
         (lambda table, orders: orders.join(table, "country", "full"), 'takes how="inner" or how="left"'),
         (
             lambda table, orders: orders.join(table, "country", name="x"),
@@ -90,6 +92,13 @@ def test_the_instances_of_an_application_must_agree_on_it():
 def test_what_cannot_be_is_refused_with_a_way_out(countries, orders, write, words):
     with pytest.raises(TopologyException, match=words):
         write(countries, orders)
+
+
+def test_a_condition_is_said_in_the_step(builder, countries, orders):
+    orders.join(countries, F.expr("n > length(continent)"), "left").select("user").to("out")
+    text = builder.build().describe()
+    assert "join(left, n > length(continent))" in text
+    assert "array_filter" not in text
 
 
 def test_one_of_another_builder_is_refused(countries):

@@ -322,3 +322,15 @@ def test_a_store_of_rows_that_wait_has_one_leg(builder, rates, clicks, stream):
 def test_only_in_front_of_a_history_rows_wait(builder, clicks, join, words):
     with pytest.raises(TopologyException, match=words):
         join(builder, clicks)
+
+
+def test_a_column_is_said_that_a_condition_between_two_columns_finds(builder):
+    """The arguments of BETWEEN stand beside what it comes to, and name the columns before the join."""
+    builder.table("rates", key=String("kind"), value=Json("least int, most int"))
+    builder.stream("parcels", key=String("id"), value=Json("kind string, grams int"))
+    joined = "parcels p LEFT JOIN rates r ON p.kind = r.kind AND grams BETWEEN least AND most"
+    builder.sql(f"SELECT least, count(*) AS n FROM {joined} GROUP BY least").to("out")
+    (counted,) = [
+        leg for leg in builder.build().legs if leg.aggregation is not None and "least" in leg.aggregation.keys
+    ]
+    assert counted.taken.words(counted.taken.columns[0].number)

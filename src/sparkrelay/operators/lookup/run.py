@@ -19,7 +19,7 @@ from sparkrelay import hidden_columns
 from sparkrelay.operators.table.changes import VERSIONS
 from sparkrelay.operators.table.newest_rows import NewestRows
 from sparkrelay.records.arrow_buffers import whole
-from sparkrelay.records.keys import key_bytes
+from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.specs import StepSpec
 from sparkrelay.runtime.worker import connections
@@ -29,10 +29,11 @@ from sparkrelay.state import versions
 from sparkrelay.state.key_parts import key_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.state import LookedUp
+    from sparkrelay.state.view import StoreView
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -57,6 +58,7 @@ class LookupRunner(StepSpec):
         history_ms: length of the table's history, or None.
         time: with a history: the column of each row's lookup time, ms since 1970; null: its timestamp.
         found: the column that says whether the table has the key; None: there is none.
+        all_rows: without key columns: the column for all rows of the table, and Arrow schema of their key.
     """
 
     store: str
@@ -69,12 +71,16 @@ class LookupRunner(StepSpec):
     history_ms: int | None = None
     time: str = hidden_columns.TIMESTAMP
     found: str | None = None
+    all_rows: tuple[str, pa.Schema] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the table's columns appended; rows without a match only with ``left``."""
         yield from each_task(self, batches, self._looked_up)
 
     def _looked_up(self, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self.all_rows is not None:
+            yield from _with_all_rows(self, *self.all_rows, batches)
+            return
         keys = pa.chunked_array([key_bytes([rows.column(name) for name in self.columns]) for rows in batches])
         distinct = pc.unique(keys).drop_null()
         # Null keys take the last value, which is null.
@@ -84,7 +90,7 @@ class LookupRunner(StepSpec):
             values, taken = _rows_as_of(self, task, distinct.cast(pa.binary()), taken, _own_times(self, batches))
         else:
             if self.is_global:
-                found = _found_globally(self, distinct)
+                found = _found_globally(self, lambda view: view.get(distinct))
             else:
                 found = look_up(self, task, self.store, self.contents, distinct)
             values = pa.concat_arrays([found.values, pa.nulls(1, found.values.type)])
@@ -116,12 +122,37 @@ def _own_times(spec: LookupRunner, batches: Sequence[pa.RecordBatch]) -> Numbers
     return np.concatenate([some.to_numpy(zero_copy_only=False) for some in times])
 
 
-def _found_globally(spec: LookupRunner, keys: pa.Array) -> LookedUp:
-    """Look up keys in the process's copy of a global table, as of now: it follows its topic independently."""
+def _found_globally(spec: LookupRunner, find: Callable[[StoreView], pa.Array]) -> LookedUp:
+    """Look into the process's copy of a global table, as of now: it follows its topic independently."""
     home = current_command(BatchCommand).global_tables
     assert home is not None, "the command lacks the directory of global tables"
     store = connections.store(str(Path(home, spec.store)), map_limit=spec.map_limit)
-    return store.look(spec.store, lambda view: view.get(keys), contents=spec.contents)
+    return store.look(spec.store, find, contents=spec.contents)
+
+
+def _with_all_rows(
+    spec: LookupRunner, name: str, key: pa.Schema, batches: Sequence[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows with all rows of a global table in one column."""
+
+    def read(view: StoreView) -> pa.Array:
+        found = view.all()
+        return pa.StructArray.from_arrays(found.columns, found.schema.names)
+
+    found = _found_globally(spec, read).values
+    columns = [*key_columns(found.field("key"), key), *NewestRows(spec.row).results(found.field("value"))[:-1]]
+    field = spec.output.field(name)
+    rows = pa.StructArray.from_arrays(columns, fields=[*field.type.value_type])
+    once = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows).cast(field.type)
+    # An Arrow column holds at most 2 GiB, and a table's rows are repeated for each row.
+    size = max(1, _MOST_BYTES // (rows.nbytes + 1))
+    for given in batches:
+        for first in range(0, given.num_rows, size):
+            some = given.slice(first, size)
+            here: dict[str, pa.Array] = {name: once.take(pa.array(np.zeros(some.num_rows, dtype=np.int32)))}
+            if spec.found is not None and spec.found in spec.output.names:
+                here[spec.found] = pa.array(np.full(some.num_rows, len(rows) > 0))
+            yield _beside(spec, some, np.arange(some.num_rows), here)
 
 
 def _beside(spec: LookupRunner, rows: pa.RecordBatch, kept: Numbers, given: Mapping[str, pa.Array]) -> pa.RecordBatch:

@@ -51,7 +51,8 @@ class Plan(EmittingPlan[Running]):
             input=arrow_schema(taken),
             keys=step.columns,
             row=arrow_schema(held),
-            reached=arrow_schema(held if step.ahead else nullable(arguments)),
+            # Without a column it would not be known how many rows there are.
+            reached=arrow_schema(held if step.ahead else nullable(arguments or row[:1])),
             calls=step.calls,
             ahead=step.ahead,
         )

@@ -68,6 +68,7 @@ class Running(EmittingStep):
         calls: the columns that it makes.
         made: the columns of the rows and those that it makes.
         watermark: of the event times that rows are ordered by; None: by arrival.
+        time: the column whose order the rows of a key have, also if they came in this order; None: that of arrival.
         logged: False for a store without changelog.
         call_site: the user's line.
         text: the step for messages.
@@ -78,6 +79,7 @@ class Running(EmittingStep):
     calls: tuple[RunningColumn, ...]
     made: StructType
     watermark: EventTime | None
+    time: str | None
     logged: bool
     call_site: CallSite
     text: str

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import alias, analyzed, frame_of, new_number, project, with_children
-from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
+from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, kind, seq
 from sparkrelay.runtime.compile.parsed_values import key_of, replaced_calls
 from sparkrelay.topology.rows import DRAWING
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sparkrelay.topology.rows import Rows
 
 _EXCLUDED_RULES: Final = "spark.sql.adaptive.optimizer.excludedRules"
+#: Subqueries of DataFrames, which Spark makes joins of.
+_SUBQUERIES: Final = frozenset({"Exists", "ListQuery", "ScalarSubquery"})
 _EMPTY_SIDES: Final = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
 
@@ -120,6 +122,7 @@ class Rebase:
                 self._filtered(node)
             case "Project":
                 listed = self._with_parsed(node.java.projectList(), node.by_field["projectList"])
+                listed = seq(map(self._with_broadcasts, items(listed), node.by_field["projectList"]))
                 if self._marker is not None or self._draws(node):
                     listed = seq(map(self._column, items(listed), node.by_field["projectList"]))
                 self._plan = catalyst("plans.logical.Project", self._with_hidden(listed), self._plan)
@@ -159,6 +162,13 @@ class Rebase:
 
         return seq(replaced_calls(java, one, known) for java, one in zip(items(expressions), read, strict=True))
 
+    def _with_broadcasts(self, expression: Any, read: Expression) -> Any:
+        """Return an expression whose subqueries are sent to where the stream's rows are, as what is joined is."""
+        if not any(part.kind in _SUBQUERIES for part in read.below()):
+            return expression
+        have_streams_run(self._spark)
+        return _broadcast(expression, analyzed(F.broadcast(self._spark.range(0))).hints())
+
     def _draws(self, node: Plan) -> bool:
         return any(part.kind in DRAWING for one in node.expressions for part in one.below())
 
@@ -174,6 +184,7 @@ class Rebase:
     def _filtered(self, node: Plan) -> None:
         (expression,) = node.expressions
         condition = self._with_parsed(seq([node.java.condition()]), [expression]).head()
+        condition = self._with_broadcasts(condition, expression)
         condition = _reseeded(condition, expression)
         if self._passing.deletes:
             self._delete_unless(condition, node)
@@ -226,8 +237,8 @@ class Rebase:
         sent = analyzed(F.broadcast(static))
         children = [self._plan, sent] if place == 0 else [sent, self._plan]
         outer = "LeftOuter" if place == 0 else "RightOuter"
-        kind = node.java.joinType() if found is None else catalyst_object(f"plans.{outer}")
-        join = catalyst("plans.logical.Join", *children, kind, node.java.condition(), node.java.hint())
+        how = node.java.joinType() if found is None else catalyst_object(f"plans.{outer}")
+        join = catalyst("plans.logical.Join", *children, how, node.java.condition(), node.java.hint())
         self._plan = join
         if found is not None:
             there = _not_null(found.toAttribute())
@@ -236,6 +247,14 @@ class Rebase:
         output = node.java.output()
         visible = [output.apply(index) for index in range(int(output.size()))]
         self._plan = project([*visible, *self._beside], self._plan)
+
+
+def _broadcast(expression: Any, hints: Any) -> Any:
+    children = items(expression.children())
+    made = with_children(expression, [_broadcast(child, hints) for child in children]) if children else expression
+    if kind(made) in _SUBQUERIES:
+        made = made.withNewPlan(catalyst("plans.logical.ResolvedHint", made.plan(), hints))
+    return made
 
 
 def have_streams_run(spark: Any) -> None:

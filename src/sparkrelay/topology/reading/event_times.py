@@ -8,8 +8,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.operators.running.step import Running
 from sparkrelay.topology.event_time import EventTime
-from sparkrelay.topology.nodes import Passing, RepartitionNode
+from sparkrelay.topology.nodes import EmittingNode, Passing, RepartitionNode
 from sparkrelay.topology.record import DELAY, as_column, attribute
 
 if TYPE_CHECKING:
@@ -24,9 +25,25 @@ def event_time(rows: Rows) -> RowColumn | None:
         # A column of a ``readStream`` keeps Spark's mark of it through an aggregation.
         return None
     found = [column for column in rows.columns if DELAY in (column.field.metadata or {})]
+    found = [column for column in found if not has_waited(rows, column.number)]
     # A window of these times has the same watermark.
     plain = [column for column in found if not isinstance(column.field.dataType, StructType)]
     return next(iter((*plain, *found)), None)
+
+
+def has_waited(rows: Rows, number: int) -> bool:
+    """Return whether rows have waited for their successors, so that no watermark says how late their times come."""
+    if any(step.kind == "EventTimeWatermark" for step, _ in rows.steps):
+        return False
+    node = rows.node
+    for place in rows.depends_on(number):
+        step = node.step if isinstance(node, EmittingNode) else None
+        if isinstance(step, Running) and step.ahead and step.time == node.leaf.columns.names[place]:
+            return True
+        before = node.origin(place)
+        if before is not None and has_waited(*before):
+            return True
+    return False
 
 
 def had_watermark(rows: Rows) -> bool:

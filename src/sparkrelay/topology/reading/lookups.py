@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, StructField, StructType
 
 from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import (
@@ -35,14 +35,16 @@ from sparkrelay.topology.nodes import (
 from sparkrelay.topology.reading.conditions import ONE_SIDED, differing_types, equal
 from sparkrelay.topology.reading.emitting import Keyed, emitting
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, had_watermark
+from sparkrelay.topology.reading.global_lookups import inlined, matching
 from sparkrelay.topology.reading.kept_tables import kept_by, table_of, with_key
 from sparkrelay.topology.reading.repartition import sent_by
 from sparkrelay.topology.reading.tables import holds_rows, stored_table
 from sparkrelay.topology.record import begin, filtered, named, unique, with_rows
+from sparkrelay.topology.refusals import SUBQUERY
 from sparkrelay.topology.step_words import step_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sparkrelay.catalyst.tree import Plan
     from sparkrelay.topology.call_site import CallSite
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 #: Kinds of joins in which each row comes from the stream -> what becomes of rows that find nothing.
 _HOW: Final = {
+    "Cross": "inner",
     "ExistenceJoin": "left",
     "Inner": "inner",
     "LeftAnti": "left",
@@ -60,7 +63,7 @@ _HOW: Final = {
     # Of a scalar subquery: a table has one row of its key at most.
     "LeftSingle": "left",
 }
-_MIRRORED: Final = {"Inner": "inner", "RightOuter": "left"}
+_MIRRORED: Final = {"Cross": "inner", "Inner": "inner", "RightOuter": "left"}
 
 
 class _Side(NamedTuple):
@@ -105,9 +108,14 @@ def looked_up(reader: Reading, at: Plan, stream: Rows, table: Rows, terms: Terms
             "stream "
             "alone"
         )
-    side = _side(reader, stream, table)
     pairs = [(right, left) if mirrored else (left, right) for left, right in terms.pairs]
-    by, rest = _by_key(reader, side, pairs, terms.rest)
+    whole, computed = terms.rest, dict[int, Any]()
+    if isinstance(table.node, AggregationNode) and table.node.step.is_global and not table.is_leaf:
+        table, pairs, whole, computed = inlined(table, pairs, whole, where)
+    side = _side(reader, stream, table)
+    by, rest = _by_key(reader, side, pairs, whole)
+    if not by and at.join_type == "LeftSingle":
+        raise TopologyException(f"{where}: {SUBQUERY}")
     if call.grace is not None:
         _check_grace(call.grace, side.table, where)
     stream, numbers = _with_keys(stream, by, side)
@@ -127,6 +135,8 @@ def looked_up(reader: Reading, at: Plan, stream: Rows, table: Rows, terms: Terms
     places = [next(place for place, one in enumerate(shown.columns) if one.number == number) for number in numbers]
     called = [column.name for column in stream.columns[: len(shown.columns)]]
     held = side.table.step.columns.fields[len(side.key) :]
+    if not by:
+        held = [StructField("rows", ArrayType(side.table.step.columns, False))]
     order = [str(field.name) for field in held]
     names = unique([*called, *order, "found"])
     columns = [StructField(name, field.dataType) for name, field in zip(names[len(called) :], held, strict=False)]
@@ -135,8 +145,9 @@ def looked_up(reader: Reading, at: Plan, stream: Rows, table: Rows, terms: Terms
     grace = call.grace
     said = ONE_SIDED.get(at.join_type, how)
     # Of an inner join they are a condition behind it.
-    more = [words(one.read) for one in rest if how != "inner"] + ([] if grace is None else [f"grace={grace!r}"])
-    text = f"join({', '.join((*side.table.step.keys, said, *more))})"
+    more = [words(one.read) for one in rest if how != "inner" or not by]
+    more += [] if grace is None else [f"grace={grace!r}"]
+    text = f"join({', '.join((*(side.table.step.keys if by else ()), said, *more))})"
     node = LookupNode(
         call_site=call.call_site,
         text=text,
@@ -144,14 +155,16 @@ def looked_up(reader: Reading, at: Plan, stream: Rows, table: Rows, terms: Terms
         table=side.table,
         of=side.rows,
         columns=tuple(called[place] for place in places),
-        how=how,
+        how=how if by else "left",
         time=None if time is None else event_time_of(shown, time),
         grace=grace,
     )
     own = items(analyzed(shown.frame).output())
     spread = shown.spread
     record.add(node, seq([*own, *made]), spread, names=names)
-    return _finished(reader, at, begin(node), own, made, side, order, numbers, rest, how)
+    if not by:
+        return matching(at, begin(node), side.rows, side.names, rest, computed)
+    return _finished(reader, at, begin(node), own, made, side, order, numbers, rest, how, computed)
 
 
 def _side(reader: Reading, stream: Rows, rows: Rows) -> _Side:
@@ -235,6 +248,8 @@ def _by_key(
 ) -> tuple[list[Both], list[Both]]:
     """Return what the stream looks by, in the order of the table's key, and what else must hold.
 
+    A global table, which is everywhere, is also looked into by other conditions: by nothing, then.
+
     Raises:
         TopologyException: it is not the table's key.
     """
@@ -248,13 +263,16 @@ def _by_key(
             others.append(equal(own, theirs))
     if len(found) < len(side.key):
         for own, theirs in pairs:
-            if (types := differing_types(own.read, theirs.read)) is not None:
+            of_key = not {*side.key}.isdisjoint(theirs.read.references()) or not side.table.step.is_global
+            if of_key and (types := differing_types(own.read, theirs.read)) is not None:
                 name = side.rows.column(side.key[0]).name
                 raise TopologyException(
                     f"{reader.call.where}: join() with the table of {side.table.call_site}: its key {name!r} is "
                     f"{types[1]}, and the stream's column {types[0]}; cast the stream's, "
                     f'withColumn("{name}", F.col("{name}").cast("{types[1]}"))'
                 )
+        if side.table.step.is_global:
+            return [], [*rest, *(equal(own, theirs) for own, theirs in pairs)]
         listed = ", ".join(repr(theirs.read.name) for _, theirs in pairs if theirs.read.is_attribute) or "no column"
         key = ", ".join(map(repr, side.table.step.keys))
         raise TopologyException(
@@ -270,10 +288,10 @@ def _way_to_key(side: _Side, pairs: list[tuple[Both, Both]]) -> str:
     if len(key) > 1 or len(pairs) > 1:
         return f"say on={list(key) if len(key) > 1 else key[0]!r}, and give the stream's columns these names"
     own = pairs[0][0].read.name if pairs and pairs[0][0].read.is_attribute else "column"
-    renamed = f'give the stream\'s column the same name, withColumnRenamed("{own}", "{key[0]}")'
-    if side.table.step.is_global:
-        return renamed
-    return f'{renamed}, or make a table that is keyed by it, repartition("{own}").to_table()'
+    return (
+        f'give the stream\'s column the same name, withColumnRenamed("{own}", "{key[0]}"), or make a table that is '
+        f'keyed by it, repartition("{own}").to_table()'
+    )
 
 
 def _check_grace(grace: Any, table: AggregationNode, where: str) -> None:
@@ -370,6 +388,7 @@ def _finished(  # noqa: PLR0917 - what is known of one step
     numbers: list[int],
     rest: list[Both],
     how: str,
+    computed: Mapping[int, Any],
 ) -> Rows:
     """Return the rows of a lookup with the columns of the join."""
     plan = analyzed(rows.frame)
@@ -379,12 +398,13 @@ def _finished(  # noqa: PLR0917 - what is known of one step
     given = {number: columns[name] for number, name in side.names.items() if name in columns}
     keys = {number: known[numbers[index]] for index, number in enumerate(side.key)}
     theirs = {int(one.exprId().id()): one for one in items(analyzed(side.rows.frame).output())}
+    values = [(one, {**given, **keys}[number]) for number, one in theirs.items()]
     if rest:
         # In place of the table's columns, which are made only behind it: those that were found.
         condition = rest[0].java
         for one in rest[1:]:
             condition = catalyst("expressions.And", condition, one.java)
-        condition = replaced(condition, [(one, {**given, **keys}[number]) for number, one in theirs.items()])
+        condition = replaced(condition, values)
         if how == "inner":
             plan = catalyst("plans.logical.Filter", condition, plan)
         else:
@@ -408,8 +428,11 @@ def _finished(  # noqa: PLR0917 - what is known of one step
             # Behind the stream's columns: whether there is a row.
             shown.append(as_attribute(found, one))
             continue
-        value = keys[number] if number in keys else given[number]
-        if how == "left" and (number in keys or rest):
+        if number in computed:
+            value = replaced(computed[number], values)
+        else:
+            value = keys[number] if number in keys else given[number]
+        if how == "left" and (number in keys or number in computed or rest):
             value = catalyst("expressions.If", found, value, literal.create(None, value.dataType()))
         shown.append(as_attribute(value, one))
     rows.node.finish = 2 if rest else 1

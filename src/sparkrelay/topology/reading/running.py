@@ -24,13 +24,16 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.operators.aggregate.calls import AggregateCall, read_call
 from sparkrelay.operators.running.step import Frame, Running, RunningColumn
 from sparkrelay.topology.event_time import EventTime
+from sparkrelay.topology.nodes import EmittingNode
 from sparkrelay.topology.reading.emitting import keyed, with_step
-from sparkrelay.topology.reading.event_times import event_time, event_time_of
+from sparkrelay.topology.reading.event_times import event_time, event_time_of, has_waited
 from sparkrelay.topology.record import DELAY, as_column, attribute, filtered, named, unique
-from sparkrelay.topology.refusals import FRAME, FRAME_ORDER, OTHER_WINDOWS, RUNNING_OF_TABLE
+from sparkrelay.topology.refusals import FRAME, FRAME_BEHIND, FRAME_ORDER, OTHER_WINDOWS, RUNNING_OF_TABLE
 from sparkrelay.topology.schemas import aggregate_spec, without_metadata
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sparkrelay.catalyst.tree import Expression, Plan
     from sparkrelay.topology.reading.calls import Call, Reading
     from sparkrelay.topology.rows import Rows
@@ -64,10 +67,15 @@ def running(reader: Reading, at: Plan) -> Rows:
     partition = at.by_field.get("partitionSpec", ())
     if not partition:
         raise TopologyException(f"{call.where}: {_said(at)}: the window needs partitionBy(...) for the key")
-    order = _order(call, rows, at)
+    numbers = [one.number for one in partition]
+    by = _ordered_by(call, at)
+    sorted_ = _in_order(rows, by, numbers) and _by_rows(at)
+    if not sorted_ and has_waited(rows, by):
+        raise TopologyException(f"{call.where}: {_said(at)}: {FRAME_BEHIND}")
+    order = None if sorted_ else _order(call, rows, at, by)
     if order is not None:
         rows = filtered(rows, order.number)
-    taken = keyed(record, call, rows, [one.number for one in partition])
+    taken = keyed(record, call, rows, numbers)
     rows = taken.rows
     made = items(at.java.windowExpressions())
     columns: list[Any] = []
@@ -97,6 +105,7 @@ def running(reader: Reading, at: Plan) -> Rows:
         calls=tuple(_column(call, given.schema, one, field) for one, field in zip(calls, extra, strict=True)),
         made=without_metadata(StructType([*fields, *extra])),
         watermark=None if order is None else order.watermark,
+        time=None if order is None and not sorted_ else _name_of(fields, rows, by),
         logged=call.logged,
         call_site=call.call_site,
         text=_said(at),
@@ -122,17 +131,46 @@ class _Order(NamedTuple):
     watermark: EventTime
 
 
-def _order(call: Call, rows: Rows, at: Plan) -> _Order | None:
+def _ordered_by(call: Call, at: Plan) -> int:
+    """Return the number of the column that rows are ordered by.
+
+    Raises:
+        TopologyException: they are ordered by several columns, by none, or backwards.
+    """
+    order = at.by_field.get("orderSpec", ())
+    if len(order) != 1 or "Ascending" not in str(order[0].fields["direction"]) or not order[0].children[0].is_attribute:
+        raise TopologyException(f"{call.where}: {_said(at)}: {FRAME_ORDER}")
+    return order[0].children[0].number
+
+
+def _name_of(fields: Sequence[StructField], rows: Rows, number: int) -> str:
+    return str(fields[next(place for place, one in enumerate(rows.columns) if one.number == number)].name)
+
+
+def _by_rows(at: Plan) -> bool:
+    """Return whether all frames count rows, and none goes by times, which rows may share."""
+    specs = (one.child().windowSpec().frameSpecification() for one in items(at.java.windowExpressions()))
+    return all(kind(spec.frameType()) == "RowFrame" for spec in specs)
+
+
+def _in_order(rows: Rows, by: int, partition: Sequence[int]) -> bool:
+    """Return whether rows of a key come in the order of a column, from a step that gave them this order."""
+    node, time = rows.node, rows.copy(by)
+    if not isinstance(node, EmittingNode) or not isinstance(node.step, Running) or time is None:
+        return False
+    copies = (rows.copy(number) for number in partition)
+    names = {str(node.leaf.columns.names[one.place]) for one in copies if one is not None and not one.fields}
+    ordered = not time.fields and node.leaf.columns.names[time.place] == node.step.time
+    return ordered and names >= {*node.step.columns}
+
+
+def _order(call: Call, rows: Rows, at: Plan, number: int) -> _Order | None:
     """Return what rows are ordered by; None for the order of arrival.
 
     Raises:
-        TopologyException: they are ordered by something else, or by several columns.
+        TopologyException: they are ordered by something else.
     """
-    order = at.by_field.get("orderSpec", ())
     refused = TopologyException(f"{call.where}: {_said(at)}: {FRAME_ORDER}")
-    if len(order) != 1 or "Ascending" not in str(order[0].fields["direction"]) or not order[0].children[0].is_attribute:
-        raise refused
-    number = order[0].children[0].number
     time = event_time(rows)
     if time is not None and _same(rows, number, time.number):
         return _Order(number, None, event_time_of(rows, time))

@@ -45,6 +45,49 @@ def test_frames_are_of_rows_or_of_times(builder, payments, frame, wanted):
     assert (found.columns, found.watermark.delay_ms, found.ahead) == (("account",), 10_000, max(0, wanted.end))
 
 
+LEAD = "SELECT *, lead(amount) OVER (PARTITION BY account ORDER BY at) AS n FROM payments"
+LAG = "SELECT *, lag(amount) OVER (PARTITION BY account ORDER BY at) AS n FROM payments"
+
+
+def steps(builder):
+    return [leg.emitting for leg in builder.build().legs if leg.emitting is not None]
+
+
+@pytest.mark.parametrize(
+    ("first", "over", "waits"),
+    [
+        (LEAD, "account ORDER BY at ROWS UNBOUNDED PRECEDING", False),
+        (LEAD, "id, account ORDER BY at ROWS UNBOUNDED PRECEDING", False),
+        (LAG, "account ORDER BY at ROWS UNBOUNDED PRECEDING", False),
+        (LAG, "account ORDER BY at", True),
+        (LAG, "id ORDER BY at ROWS UNBOUNDED PRECEDING", True),
+    ],
+)
+def test_rows_that_come_in_order_do_not_wait_again(builder, payments, first, over, waits):
+    builder.sql(f"SELECT id, sum(n) OVER (PARTITION BY {over}) AS r FROM ({first})").to("out")
+    one, other = steps(builder)
+    assert (one.watermark is None, other.watermark is None, other.time) == (False, not waits, "at")
+
+
+@pytest.mark.parametrize("over", ["account ORDER BY at", "id ORDER BY at ROWS UNBOUNDED PRECEDING"])
+def test_rows_that_waited_for_successors_have_no_watermark(builder, payments, over):
+    with pytest.raises(TopologyException, match="its rows come from lead.*withWatermark"):
+        builder.sql(f"SELECT id, sum(n) OVER (PARTITION BY {over}) AS r FROM ({LEAD})")
+
+
+@pytest.mark.parametrize("over", ["account ORDER BY at", "id ORDER BY at ROWS UNBOUNDED PRECEDING"])
+def test_how_late_they_are_can_be_said(builder, payments, over):
+    late = builder.sql(LEAD).withWatermark("at", "1 hour")
+    builder.sql(f"SELECT id, sum(n) OVER (PARTITION BY {over}) AS r FROM {{late}}", late=late).to("out")
+    assert [one.watermark.delay_ms for one in steps(builder)] == [10_000, 3_600_000]
+
+
+def test_windows_behind_them_do_not_end_by_the_watermark_before(builder, payments):
+    builder.sql(LEAD).groupBy(F.window("at", "1 minute")).count().outputMode("append").to("out")
+    with pytest.raises(TopologyException, match="withWatermark"):
+        builder.build()
+
+
 def test_functions_of_one_window_are_one_step(builder, payments):
     builder.sql(
         "SELECT lag(amount, 2) OVER w AS a, lead(amount) OVER w AS b, row_number() OVER w AS c FROM payments "
