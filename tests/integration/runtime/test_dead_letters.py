@@ -36,6 +36,7 @@ def config(letters):
     }
 
 
+@pytest.mark.long
 def test_letters_are_written_listed_and_go_back_once(
     instance, make_topic, produce, consumed, wait_until, kafka, capsys
 ):

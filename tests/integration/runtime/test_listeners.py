@@ -44,6 +44,7 @@ def counting(source, sink):
     return builder
 
 
+@pytest.mark.long
 def test_a_lost_store_is_restored_and_a_standby_follows(
     instance, make_topic, produce, table, wait_until, tmp_path, application_id
 ):

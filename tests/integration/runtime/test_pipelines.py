@@ -88,6 +88,7 @@ def test_legs_that_write_one_topic_lose_nothing_of_each_other(instance, make_top
     assert sorted((row["n"], row["alert"]) for row in rows) == [(n, alert) for n in range(3) for alert in range(3)]
 
 
+@pytest.mark.long
 def test_aggregates_with_windows_beside_a_repartition(instance, make_topic, produce, wait_for_table, consumed):
     """The proof of aggregates on a real broker; tests/integration/testing/test_pipelines.py has other pipelines."""
     source, windows, shops = make_topic("orders", 3), make_topic("windows", 2), make_topic("shops", 3)

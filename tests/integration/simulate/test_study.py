@@ -97,6 +97,7 @@ def test_a_strangers_assignor_runs_from_its_file(spark, assignor_file):
     assert all(row.converged and row.rebalances >= 1 for row in rows)
 
 
+@pytest.mark.long
 def test_a_failing_assignor_gives_rows_with_its_error_and_ends_nothing(spark, assignor_file):
     results = run_study(spark, SCENARIOS, [f"{assignor_file}:FailsInBouncesAssignor", StickyTaskAssignor]).persist()
     try:

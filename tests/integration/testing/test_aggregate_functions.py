@@ -211,6 +211,7 @@ def piped(driver, rows, seed):
             driver.restart(from_changelog=random_.random() < 0.6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", marked(GROUPS, {"picked"}))
 def test_the_rows_are_those_of_spark_batch(spark, group):
     aggregates = [F.expr(text).alias(text) for text in GROUPS[group]]

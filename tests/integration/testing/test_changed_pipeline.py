@@ -162,6 +162,7 @@ def test_another_alias_and_another_filter_are_no_other_aggregate(ran_before, app
     assert found == {"user": "a", "all_n": 8, "all_m": 80}
 
 
+@pytest.mark.long
 def test_the_same_pipeline_is_the_same_after_a_restart(application):
     """Python functions and lambdas look different in every run; what the store holds does not."""
 

@@ -152,6 +152,7 @@ EXISTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codes", ["ab", ""], ids=["rows", "no rows"])
 def test_subqueries_of_a_frame_leave_rows_where_they_are(spark, codes):
     """In their order, and in the job that reads them: an empty side stops no task."""

@@ -255,6 +255,7 @@ def test_spark_batch_joins_the_newest_rows_alike(spark, seed):
         assert found[name] == collected(table, keys[name]), (name, hows)
 
 
+@pytest.mark.long
 def test_keys_of_several_columns_and_long_ones(spark):
     """A null in a part of a foreign key names nothing; keys longer than LMDB takes are found all the same."""
     builder = StreamsBuilder()
@@ -287,6 +288,7 @@ def test_keys_of_several_columns_and_long_ones(spark):
         assert sold(long[0], 1) == [("k1", 2), ("k" * 600, 2)]
 
 
+@pytest.mark.long
 def test_what_is_joined_is_a_table_like_others(spark):
     """It is filtered, grouped and looked into; what passes no more is deleted."""
     builder = StreamsBuilder()

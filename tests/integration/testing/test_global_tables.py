@@ -144,6 +144,7 @@ def _parcels_and_rates(seed):
     return [*rates, ("", {"price": 3.5, "sort": "y"})], parcels
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 def test_any_condition_finds_what_spark_batch_finds(spark, seed):
     rates, parcels = _parcels_and_rates(seed)

@@ -382,6 +382,20 @@ def test_the_page_s_visits_find_the_totals_of_payments(spark):
         assert found == [{"user": "ada", "page": "home", "paid": 120.0}]
 
 
+def test_the_page_s_dear_orders_cost_more_than_the_mean(spark):
+    names = run(
+        "Look into a table of groups or of a join", StreamsBuilder=StreamsBuilder, F=F, String=String, Json=Json
+    )
+    with TopologyTestDriver(names["dear_orders"](), spark=spark, partitions=2) as driver:
+        items, orders = driver.create_input_topic("items"), driver.create_input_topic("orders")
+        for item, price in (("a", 10.0), ("b", 30.0)):
+            items.pipe_input(item, {"price": price})
+        for number, amount in enumerate((5.0, 25.0, 19.0, 21.0)):
+            orders.pipe_input(str(number), {"amount": amount})
+        rows = driver.create_output_topic("dear-orders").read_rows()
+        assert sorted(row["amount"] for row in rows) == [21.0, 25.0]
+
+
 def test_the_page_s_orders_have_a_topic_for_each_country(spark):
     names = run("A topic for each row", StreamsBuilder=StreamsBuilder, F=F, Long=Long, Json=Json)
     with TopologyTestDriver(names["orders_by_country"](), spark=spark) as driver:

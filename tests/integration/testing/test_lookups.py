@@ -5,9 +5,10 @@ The rows of a table are all there before rows of the stream look; then it change
 
 import json
 import random
+from collections import Counter
 
 import pytest
-from tests.marks import marked
+from tests.marks import first_of, marked
 
 from sparkrelay import Json, Long, StreamsBuilder, String
 from sparkrelay.testing import TopologyTestDriver
@@ -95,6 +96,59 @@ def test_streams_find_the_rows_of_spark_batch(spark, name):
             for how in LOOKS:
                 found = [record.value for record in driver.create_output_topic(how).read_records()]
                 assert texts(found) == texts(wanted[how]), f"{how}, seed {seed}"
+
+
+TOTALS = {
+    "left": "SELECT id, n, total FROM s LEFT JOIN (SELECT count(*) AS n, sum(v) AS total FROM a) ON x < n",
+    "inner": "SELECT id, total FROM s, (SELECT sum(v) AS total FROM a) WHERE id >= total",
+    "anti": "SELECT id FROM s LEFT ANTI JOIN (SELECT max(x) AS most FROM a) ON s.x = most",
+    "value": "SELECT id, (SELECT count(*) FROM a) AS n, (SELECT max(v) FROM a WHERE x > 1) AS most FROM s",
+    "above": "SELECT id FROM s WHERE x > (SELECT avg(v) / 3 FROM a)",
+    "counted": "SELECT k, count(*) AS n FROM s WHERE x < (SELECT count(*) FROM a) GROUP BY k",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", first_of(range(3)))
+def test_streams_find_totals_of_all_rows_as_spark_batch_does(spark, seed):
+    builder = StreamsBuilder(spark)
+    builder.stream("s", key=Long("id"), value=Json("k string, x int"), name="s")
+    builder.table("a", key=String("k"), value=Json(COLUMNS["a"]), name="a")
+    for name, query in TOTALS.items():
+        builder.sql(query).to(name, value=Json())
+    chosen, wanted = random.Random(seed), {name: [] for name in TOTALS}
+    held, seen = {"stays": {"x": 1, "v": 2}}, []
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=3, batch="all") as driver:
+        table, stream = driver.create_input_topic("a"), driver.create_input_topic("s")
+        table.pipe_input("stays", held["stays"])
+        for _ in range(4):
+            for name, own, row in changes(chosen):
+                if name == "a":
+                    table.pipe_input(own, row)
+                    held[own] = row
+            driver.process()
+            if chosen.random() < 0.5:
+                driver.restart(from_changelog=chosen.random() < 0.5)
+            rows = [(len(seen) + n, f"k{chosen.randrange(3)}", chosen.choice([None, 0, 1, 2, 4])) for n in range(8)]
+            seen += rows
+            for id_, k, x in rows:
+                stream.pipe_input(id_, {"k": k, "x": x})
+            driver.process()
+            known = [{"k": own, **row} for own, row in held.items() if row is not None]
+            spark.createDataFrame(known, f"k string, {COLUMNS['a']}").createOrReplaceTempView("a")
+            spark.createDataFrame(rows, "id long, k string, x int").createOrReplaceTempView("s")
+            for name, query in TOTALS.items():
+                wanted[name] += [row.asDict() for row in spark.sql(query).collect()]
+        found = {name: driver.create_output_topic(name).read_records() for name in TOTALS}
+    for name in TOTALS:
+        rows = [record.value for record in found[name]]
+        if name == "counted":
+            total = Counter()
+            for row in wanted[name]:
+                total[row["k"]] += row["n"]
+            assert {record.value["k"]: record.value["n"] for record in found[name]} == total
+        else:
+            assert texts(rows) == texts(wanted[name]), name
 
 
 def test_a_table_that_is_looked_into_twice_is_kept_once(spark):

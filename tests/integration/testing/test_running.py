@@ -106,6 +106,7 @@ def test_rows_are_those_of_spark_batch(spark, query, ties, seed):
     assert texts(found) == texts(batch(spark, query, rows))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", first_of(range(4)))
 def test_a_row_waits_for_its_successors(spark, seed):
     chosen = random.Random(seed)

@@ -106,10 +106,7 @@ def test_a_subquery_of_a_stream(spark, query, found):
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        (
-            "SELECT *, (SELECT max(n) FROM t) AS m FROM s",
-            "has one row, of all rows, and a stream looks",
-        ),
+        ("SELECT *, (SELECT max(n) FROM s) AS m FROM s", "Streaming query is not allowed in subquery|made of 's'"),
         ("SELECT * FROM t WHERE n > (SELECT n FROM t)", "or a total of all rows of a table; write others as joins"),
         ("SELECT * FROM s WHERE k NOT IN (SELECT k FROM t)", "write NOT EXISTS"),
         (

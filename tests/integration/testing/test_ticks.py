@@ -74,6 +74,7 @@ def rows_of(driver):
     return [tuple(row.values()) for row in driver.create_output_topic("out").read_rows()]
 
 
+@pytest.mark.long
 def test_a_tick_sees_all_keys_of_the_task(spark):
     long = "x" * 500
     with driven(spark, Quiet(), "ProcessingTime", "10 seconds", wall_clock_time=START + 3000) as driver:

@@ -17,6 +17,7 @@ INTS = (pa.int64(), [-(2**63), -1, 0, 1, 2**63 - 1])
 TIMES = (pa.timestamp("us", "UTC"), [-5, 0, 7])
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(st.data())
 def test_ranks_and_the_best_are_those_of_counting_what_is_better(data):

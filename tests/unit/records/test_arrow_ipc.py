@@ -128,6 +128,7 @@ def test_a_length_that_bytes_do_not_bear_out_is_refused():
         assert len(bad) == 1
 
 
+@pytest.mark.long
 def test_damaged_streams_are_read_or_bad():
     dice = random.Random(5)
     form = Arrow("unused string", column="rows")

@@ -63,6 +63,7 @@ def test_bytes_that_move_between_key_and_value_are_found():
     assert checksum(7, b"ab", b"c") != checksum(7, b"a", b"bc")
 
 
+@pytest.mark.long
 def test_processors_without_the_instruction_get_the_same():
     code = """
 import os

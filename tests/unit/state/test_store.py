@@ -396,6 +396,7 @@ def test_two_processes_take_turns(path, driver, run_child, read_all):
     assert driver.apply({b"key00001": b"mine again"}).emitted.column(0).to_pylist() == [b"v"]
 
 
+@pytest.mark.long
 def test_a_process_follows_when_another_has_grown_the_map(path, make_driver, run_child, monkeypatch):
     monkeypatch.setattr(environment, "_FIRST_MAP", 1 << 20)
     driver = make_driver(TaskStore.open(path))

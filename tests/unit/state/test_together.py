@@ -83,6 +83,7 @@ changes = st.lists(
 )
 
 
+@pytest.mark.long
 @given(batches=changes, timed=st.booleans())
 def test_it_is_the_same_as_one_by_one(tmp_path_factory, batches, timed):
     first, second = (opened(tmp_path_factory.mktemp("stores"), 3) for _ in range(2))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkrelay.catalyst.intervals import literal_us
 from sparkrelay.catalyst.jvm import catalyst, items
+from sparkrelay.catalyst.rewriting import true
 from sparkrelay.catalyst.tree import Expression, expression_of
 from sparkrelay.catalyst.words import type_words
 from sparkrelay.topology.refusals import NOT_IN
@@ -102,6 +103,11 @@ def null_aware(condition: Both) -> tuple[Both, list[Both]] | None:
         except ValueError:
             found.append(one)
     return (found[0], others) if len(found) == 1 else None
+
+
+def always() -> Both:
+    """Return the condition that holds of every row."""
+    return Both(Expression("Literal", (), {"value": "true", "dataType": "boolean"}), true())
 
 
 def equal(own: Both, theirs: Both) -> Both:

@@ -32,7 +32,7 @@ from sparkrelay.topology.nodes import (
     behind_state,
     ways_back,
 )
-from sparkrelay.topology.reading.conditions import ONE_SIDED, differing_types, equal
+from sparkrelay.topology.reading.conditions import ONE_SIDED, always, differing_types, equal
 from sparkrelay.topology.reading.emitting import Keyed, emitting
 from sparkrelay.topology.reading.event_times import as_timestamp, event_time, event_time_of, had_watermark
 from sparkrelay.topology.reading.global_lookups import inlined, matching
@@ -72,7 +72,7 @@ class _Side(NamedTuple):
     Attributes:
         table: the table that holds the rows.
         rows: the rows as the user wrote them.
-        key: numbers of the columns of ``rows`` that are its key, in its order.
+        key: numbers of the columns of ``rows`` that are its key, in its order; none of a total of all rows.
         names: number of a column of ``rows`` -> what the table calls it.
     """
 
@@ -134,7 +134,7 @@ def looked_up(reader: Reading, at: Plan, stream: Rows, table: Rows, terms: Terms
     )
     places = [next(place for place, one in enumerate(shown.columns) if one.number == number) for number in numbers]
     called = [column.name for column in stream.columns[: len(shown.columns)]]
-    held = side.table.step.columns.fields[len(side.key) :]
+    held = side.table.step.columns.fields[len(side.table.step.keys) :]
     if not by:
         held = [StructField("rows", ArrayType(side.table.step.columns, False))]
     order = [str(field.name) for field in held]
@@ -197,15 +197,10 @@ def _kept(reader: Reading, stream: Rows, rows: Rows) -> _Side:
     """Return a table of groups, of a join or behind its steps, kept once more where it has each version of a row.
 
     Such a table has one version for a whole micro-batch. Behind a topic each of its changes is a record, as it would be
-    behind a topic that the user writes and reads.
+    behind a topic that the user writes and reads. A total of all rows goes to all partitions, and every row finds it.
     """
     where, node = reader.call.where, table_of(rows)
-    if isinstance(node, AggregationNode) and node.step.of_all:
-        raise TopologyException(
-            f"{where}: the table of {node.call_site} has one row, of all rows, and a stream looks into tables by key. "
-            'Give it a column with one value, write it with to("topic", key=...) by that, and look into '
-            'builder.table("topic", ...)'
-        )
+    of_all = isinstance(node, AggregationNode) and node.step.of_all
     if shared := sorted(_topics(stream) & _topics(rows)):
         raise TopologyException(
             f"{where}: the table of {node.call_site} is made of {shared[0]!r}, as the stream is, so what a row finds "
@@ -216,16 +211,18 @@ def _kept(reader: Reading, stream: Rows, rows: Rows) -> _Side:
     taken, places = with_key(rows)
     taken = named(taken)
     called = unique(column.name for column in taken.columns)
-    if any(place >= len(rows.columns) for place in places):
+    if any(place >= len(rows.columns) for place in places) and not of_all:
         raise TopologyException(f"{where}: {_lost(node.call_site, [called[place] for place in places])}")
     steps = node, step_words(rows), tuple(rows.schema.names)
     if steps not in reader.record.stored:
         text = f"{node.text}, kept for lookups"
         words = "table", *(called[place] for place in places)
-        reader.record.stored[steps] = kept_by(reader, rows, taken, places, places, text, words)
+        reader.record.stored[steps] = kept_by(reader, rows, taken, places, places, text, words, to_all=of_all)
         reader.record.use(rows)
     kept = reader.record.stored[steps]
     names = {column.number: name for column, name in zip(rows.columns, called, strict=False)}
+    if of_all:
+        return _Side(kept, rows, (), names)
     return _Side(kept, rows, tuple(rows.columns[place].number for place in places), names)
 
 
@@ -255,6 +252,8 @@ def _by_key(
     """
     found: dict[int, Both] = {}
     others = list(rest)
+    if not side.key:
+        return [always()], [*rest, *(equal(own, theirs) for own, theirs in pairs)]
     for own, theirs in pairs:
         number = theirs.read.number if theirs.read.is_attribute else None
         if number in side.key and number not in found:
@@ -330,18 +329,17 @@ def _where_the_table_is(
 ) -> tuple[Rows, list[int]]:
     """Return the stream where the table's rows of its keys are."""
     call, record = reader.call, reader.record
-    if side.table.step.is_global:
+    if side.table.step.is_global or not side.key:
+        kind = "a global table" if side.table.step.is_global else "a total of all rows"
         if call.name is not None:
             raise TopologyException(
-                f"{call.where}: name={call.name!r} of join() names a repartition topic, and none is needed for a "
-                "global "
-                "table; leave it out"
+                f"{call.where}: name={call.name!r} of join() names a repartition topic, and none is needed for {kind}; "
+                "leave it out"
             )
         if behind_state(stream.node):
             raise TopologyException(
-                f"{call.where}: join() with a global table behind an aggregation, a join of streams or "
-                "dropDuplicates() "
-                f'is not there yet; write its rows to a topic first, repartition("{side.table.step.keys[0]}")'
+                f"{call.where}: join() with {kind} behind an aggregation, a join of streams or dropDuplicates() is not "
+                f'there yet; write its rows to a topic first, repartition("{stream.columns[0].name}")'
             )
         return stream, numbers
     places = [next(place for place, one in enumerate(stream.columns) if one.number == number) for number in numbers]

@@ -12,11 +12,10 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
-from sparkrelay.catalyst.rewriting import true
 from sparkrelay.catalyst.tree import Expression
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, TableJoinNode
-from sparkrelay.topology.reading.conditions import Both, pair_of
+from sparkrelay.topology.reading.conditions import Both, always, pair_of
 from sparkrelay.topology.reading.kept_tables import kept_by, with_key
 from sparkrelay.topology.record import begin, filtered, named, unique, with_rows
 from sparkrelay.topology.refusals import SUBQUERY
@@ -76,7 +75,7 @@ def joined(  # noqa: PLR0917 - what is known of one step
     where = f"{call.where}: {call.method}()"
     how = _HOW[join_type]
     left, right = _conditions_of_one_side(terms, left, right, how)
-    pairs = terms.pairs = terms.pairs or [(_always(), _always())]
+    pairs = terms.pairs = terms.pairs or [(always(), always())]
     if join_type == "LeftSingle" and (terms.rest or not _is_unique(right, terms)):
         raise TopologyException(f"{where}: {SUBQUERY}")
     own = [one for one, _ in pairs]
@@ -255,7 +254,7 @@ def _conditions_of_one_side(terms: Terms, left: Rows, right: Rows, how: str) -> 
     equals true.
     """
     numbers = [{column.number for column in rows.columns} for rows in (left, right)]
-    rest, yes = [], _always()
+    rest, yes = [], always()
     for one in terms.rest:
         read = {*one.read.references()}
         own, theirs = (read <= side for side in numbers)
@@ -271,11 +270,6 @@ def _conditions_of_one_side(terms: Terms, left: Rows, right: Rows, how: str) -> 
             right = _where(right, one)
     terms.rest = rest
     return left, right
-
-
-def _always() -> Both:
-    read = Expression("Literal", (), {"value": "true", "dataType": "boolean"})
-    return Both(read, true())
 
 
 def _where(rows: Rows, condition: Both) -> Rows:

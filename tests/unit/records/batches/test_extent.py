@@ -27,6 +27,7 @@ def inputs():
         yield FUZZ["mutated"](random.Random(seed)), seed % 7
 
 
+@pytest.mark.long
 def test_both_loops_find_the_same_end(not_compiled):
     for data, start in inputs():
         compiled, plain = headers.end_offset(memoryview(data), start), end_offset(memoryview(data), start)

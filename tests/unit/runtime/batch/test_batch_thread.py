@@ -363,6 +363,7 @@ def test_a_topic_that_stays_away_ends_it(bench, wait_until):
     assert len(bench.batches.ran) == 2, "max.batch.retries=1"
 
 
+@pytest.mark.long
 def test_a_broker_that_comes_back_may_not_know_its_topics_for_a_moment(bench, wait_until):
     """However long it was away: the tries that took do not count."""
     bench.tasks[ONE].attempt.tries = 9

@@ -74,6 +74,7 @@ def test_it_removes_its_folder_at_its_end(folder, how):
     assert list(Path(folder).iterdir()) == []
 
 
+@pytest.mark.long
 def test_it_removes_the_folder_of_one_that_was_killed(folder):
     with running(folder) as (daemon, path):
         daemon.kill()
