@@ -216,6 +216,14 @@ def all_of(conditions: Iterable[Any]) -> Any:
     return functools.reduce(lambda a, b: catalyst("expressions.And", a, b), conditions)
 
 
+def where_found(found: Any | None, value: Any) -> Any:
+    """Return a column that is null if its side has no row; ``found`` says whether it has one, None: always."""
+    if found is None:
+        return value
+    nothing = catalyst_object("expressions.Literal").create(None, value.dataType())
+    return catalyst("expressions.If", found, value, nothing)
+
+
 def true() -> Any:
     """Return a literal."""
     return catalyst_object("expressions.Literal").TrueLiteral()

@@ -285,7 +285,8 @@ class KStream(Ending):
 
         Args:
             other: a KStream; or a KTable, of ``builder.table`` or ``to_table()``; or a GlobalKTable, or a DataFrame.
-            on: names of columns that both sides have; of a table those that it is keyed by. Of two streams also a
+            on: names of columns that both sides have; of a table those that it is keyed by. Of a global table also any
+                condition: each row meets all rows of the table then. Of two streams also a
                 condition, ``F.expr("user = viewer and seen between at and at + interval 1 hour")``, or a list of such
                 and of names: what is equal, and the range of the two event times, instead of ``within``; of an inner
                 join also anything else.

@@ -20,6 +20,7 @@ from sparkrelay.catalyst.frames import (
     replaced,
 )
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, java, kind, nothing, seq
+from sparkrelay.catalyst.rewriting import all_of, where_found
 from sparkrelay.catalyst.tree import Expression
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.reading.conditions import Both
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 #: Joins that emit a row at most once, whatever number of rows match.
 _ONCE: Final = frozenset({"ExistenceJoin", "LeftAnti", "LeftSemi"})
 _OUTER: Final = frozenset({"LeftOuter", "RightOuter"})
-
-
 #: Nodes that change no row.
 _NAMING: Final = frozenset({"PipeOperator", "ResolvedHint", "SubqueryAlias", "View"})
 
@@ -71,8 +70,8 @@ def inlined(
             known += [(one.toAttribute(), replaced(one.child(), known)) for one in chosen]
         elif step.kind not in _NAMING:
             raise TopologyException(
-                f"{where}: join() with a global table takes its rows, filtered or with other columns, and not what "
-                f"{step.kind} makes of them; write that to a topic, and read it with builder.global_table()"
+                f"{where}: join() with a global table: filters and other columns may stand behind it, but not "
+                f"{step.kind}; write the result to a topic, and read that with builder.global_table()"
             )
     plain = with_rows(table, frame_of(table.leaf.java, table.frame.sparkSession))
     return (
@@ -103,7 +102,7 @@ def matching(  # noqa: PLR0917 - what is known of one step
 
     Args:
         at: the ``Join``.
-        rows: behind the lookup: the stream's columns, all rows of the table, and whether there are any.
+        rows: of the lookup. Their columns: the stream's, the array of the table's rows, and whether it has any.
         table: the table's rows as the user wrote them.
         names: number of a column of ``table`` -> what the table calls it.
         conditions: what a row that matches fulfils.
@@ -120,7 +119,7 @@ def matching(  # noqa: PLR0917 - what is known of one step
     if conditions:
         cell = java("java.util.concurrent.atomic.AtomicReference")()
         row = catalyst("expressions.NamedLambdaVariable", "row", element, False, new_number(), cell)
-        holds = replaced(_all_of(conditions), [(one, _field(row, place)) for one, place in columns])
+        holds = replaced(all_of(one.java for one in conditions), [(one, _field(row, place)) for one, place in columns])
         found = catalyst(
             "expressions.ArrayFilter", held, catalyst("expressions.LambdaFunction", holds, seq([row]), False)
         )
@@ -143,9 +142,7 @@ def matching(  # noqa: PLR0917 - what is known of one step
         known |= {_number(one): value for one, value in values}
         there = catalyst("expressions.IsNotNull", row)
         for number, expression in computed.items():
-            value = replaced(expression, values)
-            none = catalyst_object("expressions.Literal").create(None, value.dataType())
-            known[number] = catalyst("expressions.If", there, value, none) if outer else value
+            known[number] = where_found(there if outer else None, replaced(expression, values))
     stream = {_number(one) for one in own}
     shown = [one if _number(one) in stream else as_attribute(known[_number(one)], one) for one in output]
     rows.node.finish = 2
@@ -164,10 +161,3 @@ def _number(attribute: Any) -> int:
 
 def _field(struct: Any, place: int) -> Any:
     return catalyst("expressions.GetStructField", struct, place, nothing())
-
-
-def _all_of(conditions: Sequence[Both]) -> Any:
-    whole = conditions[0].java
-    for one in conditions[1:]:
-        whole = catalyst("expressions.And", whole, one.java)
-    return whole

@@ -19,6 +19,7 @@ from sparkrelay.catalyst.frames import (
     replaced,
 )
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
+from sparkrelay.catalyst.rewriting import all_of, where_found
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
 from sparkrelay.operators.delay.step import RECORD_TIME, Delay
@@ -197,7 +198,7 @@ def _kept(reader: Reading, stream: Rows, rows: Rows) -> _Side:
     """Return a table of groups, of a join or behind its steps, kept once more where it has each version of a row.
 
     Such a table has one version for a whole micro-batch. Behind a topic each of its changes is a record, as it would be
-    behind a topic that the user writes and reads. A total of all rows goes to all partitions, and every row finds it.
+    behind a topic that the user writes and reads. A total of all rows is copied to every partition.
     """
     where, node = reader.call.where, table_of(rows)
     of_all = isinstance(node, AggregationNode) and node.step.of_all
@@ -252,8 +253,6 @@ def _by_key(
     """
     found: dict[int, Both] = {}
     others = list(rest)
-    if not side.key:
-        return [always()], [*rest, *(equal(own, theirs) for own, theirs in pairs)]
     for own, theirs in pairs:
         number = theirs.read.number if theirs.read.is_attribute else None
         if number in side.key and number not in found:
@@ -278,7 +277,8 @@ def _by_key(
             f"{reader.call.where}: join() with the table of {side.table.call_site} goes by its key, {key}, not by "
             f"{listed}; {_way_to_key(side, pairs)}"
         )
-    return [found[number] for number in side.key], others
+    # A total has no key that anybody knows: it is looked into by a constant.
+    return [found[number] for number in side.key] or [always()], others
 
 
 def _way_to_key(side: _Side, pairs: list[tuple[Both, Both]]) -> str:
@@ -396,13 +396,11 @@ def _finished(  # noqa: PLR0917 - what is known of one step
     given = {number: columns[name] for number, name in side.names.items() if name in columns}
     keys = {number: known[numbers[index]] for index, number in enumerate(side.key)}
     theirs = {int(one.exprId().id()): one for one in items(analyzed(side.rows.frame).output())}
-    values = [(one, {**given, **keys}[number]) for number, one in theirs.items()]
+    column_of = given | keys
+    values = [(one, column_of[number]) for number, one in theirs.items()]
     if rest:
         # In place of the table's columns, which are made only behind it: those that were found.
-        condition = rest[0].java
-        for one in rest[1:]:
-            condition = catalyst("expressions.And", condition, one.java)
-        condition = replaced(condition, values)
+        condition = replaced(all_of(one.java for one in rest), values)
         if how == "inner":
             plan = catalyst("plans.logical.Filter", condition, plan)
         else:
@@ -414,7 +412,6 @@ def _finished(  # noqa: PLR0917 - what is known of one step
     if at.join_type == "LeftAnti":
         plan = catalyst("plans.logical.Filter", catalyst("expressions.Not", found), plan)
     output = at.java.output()
-    literal = catalyst_object("expressions.Literal")
     shown = []
     for place in range(int(output.size())):
         one = output.apply(place)
@@ -426,12 +423,8 @@ def _finished(  # noqa: PLR0917 - what is known of one step
             # Behind the stream's columns: whether there is a row.
             shown.append(as_attribute(found, one))
             continue
-        if number in computed:
-            value = replaced(computed[number], values)
-        else:
-            value = keys[number] if number in keys else given[number]
-        if how == "left" and (number in keys or number in computed or rest):
-            value = catalyst("expressions.If", found, value, literal.create(None, value.dataType()))
-        shown.append(as_attribute(value, one))
+        value = replaced(computed[number], values) if number in computed else column_of[number]
+        may_lack = how == "left" and (number in keys or number in computed or rest)
+        shown.append(as_attribute(where_found(found if may_lack else None, value), one))
     rows.node.finish = 2 if rest else 1
     return with_rows(rows, frame_of(project(shown, plan), reader.record.spark))

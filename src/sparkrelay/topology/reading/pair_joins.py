@@ -12,6 +12,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from sparkrelay.catalyst.frames import alias, analyzed, attributes, frame_of, new_number, project
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items, seq
+from sparkrelay.catalyst.rewriting import where_found
 from sparkrelay.catalyst.tree import Expression
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, TableJoinNode
@@ -151,14 +152,6 @@ def _known(output: list[Any], sides: Sequence[_Stored], width: int, how: str, fl
         at = place if place < width else place + left.own if place < second else place - second + behind + of_left
         known[number] = where_found(there[1], output[at]) if place < width else output[at]
     return known
-
-
-def where_found(found: Any | None, value: Any) -> Any:
-    """Return a column that is null if its side has no row."""
-    if found is None:
-        return value
-    nothing = catalyst_object("expressions.Literal").create(None, value.dataType())
-    return catalyst("expressions.If", found, value, nothing)
 
 
 def _whole_side(left: Rows, right: Rows, pairs: Sequence[tuple[Both, Both]], how: str) -> int | None:

@@ -6,7 +6,6 @@ with ``rank()`` those that are equal to the last of them. The others look at eve
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
@@ -15,6 +14,7 @@ from pyspark.sql.types import AtomicType, StringType, StructField, StructType
 from sparkrelay import hidden_columns
 from sparkrelay.catalyst.frames import alias, analyzed, as_attribute, attributes, frame_of, new_number, project
 from sparkrelay.catalyst.jvm import catalyst, catalyst_object, items
+from sparkrelay.catalyst.rewriting import all_of
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.catalyst.words import words
 from sparkrelay.errors import TopologyException
@@ -162,9 +162,7 @@ def _count(reader: Reading, number: int, name: str, above: list[tuple[Plan, int]
                 )
             conditions.remove(one)
             if conditions:
-                rest = functools.reduce(
-                    lambda a, b: catalyst("expressions.And", a, b), (java for _, java in conditions)
-                )
+                rest = all_of(java for _, java in conditions)
                 node.java = catalyst("plans.logical.Filter", rest, node.children[0].java)
                 above[at] = node, place
             else:

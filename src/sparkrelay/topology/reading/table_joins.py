@@ -15,13 +15,13 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 from sparkrelay.catalyst import rewriting
 from sparkrelay.catalyst.frames import analyzed, as_attribute, attributes, frame_of, project, replaced
 from sparkrelay.catalyst.jvm import catalyst, items, seq
+from sparkrelay.catalyst.rewriting import where_found
 from sparkrelay.catalyst.tree import read_plan
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.nodes import AggregationNode, TableJoinNode, tables_of
 from sparkrelay.topology.reading import pair_joins
 from sparkrelay.topology.reading.conditions import ONE_SIDED
 from sparkrelay.topology.reading.kept_tables import keyed
-from sparkrelay.topology.reading.pair_joins import where_found
 from sparkrelay.topology.reading.repartition import sent_by
 from sparkrelay.topology.reading.tables import holds_rows, keep_newest, stored_table
 from sparkrelay.topology.record import begin, unique, with_rows
